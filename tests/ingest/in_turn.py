@@ -29,6 +29,8 @@ class InTurn:
             function, args = _pickled((call.function, call.args))
             args = [each.value if isinstance(each, _Put) else each for each in args]
             found.append(_pickled(function(*args)))
+            if call.then is not None:
+                call.then(found[-1])
             done(call.nbytes)
         return found
 

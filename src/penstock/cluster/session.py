@@ -92,8 +92,8 @@ def _check_reachable(named: str | None) -> None:
     given, named = named or "auto", named or os.environ.get("RAY_ADDRESS", "")
     if "://" in named:
         raise PenstockError(
-            f"the address of Ray is {named!r}, which is for Ray's client: name the cluster by HOST:6379, "
-            "on one of its hosts"
+            f"the address of Ray is {named!r}, which is for Ray's client: name the cluster by "
+            "HOST:6379, on one of its hosts"
         )
     try:
         address = services.canonicalize_bootstrap_address(given)

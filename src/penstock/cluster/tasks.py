@@ -118,6 +118,9 @@ class RayTasks:
                     found[place] = self._answer(calls[place], ref)
                 except Exception as error:
                     failed[place] = error
+                    continue
+                if calls[place].then is not None:
+                    calls[place].then(found[place])
                 done(calls[place].nbytes)
             if failed:
                 first = min(failed)

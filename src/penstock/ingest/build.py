@@ -28,8 +28,9 @@ from penstock.ingest.description import Description, described
 from penstock.ingest.edges import EdgeMaker
 from penstock.ingest.making import Making
 from penstock.ingest.memory import memory_of
-from penstock.ingest.tasks.build import Say, TasksBuild, check_tasks
+from penstock.ingest.tasks.build import TasksBuild, check_tasks
 from penstock.ingest.tasks.runner import Runner, on_ray
+from penstock.ingest.tasks.steps import Say
 from penstock.ingest.work import WorkMeter
 from penstock.ingest.workspace import workspace_of
 
@@ -170,7 +171,7 @@ def build_by_tasks(
         runner: Performs the tasks.
         memory: The bytes of memory that each of them uses, about.
         progress: As for `build`.
-        say: Called with a line for each step that has ended.
+        say: Told of each step that begins, and with what it took when it has ended.
     """
     folder = Path(os.path.abspath(out))
     check_destination(folder, said)

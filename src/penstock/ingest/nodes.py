@@ -79,9 +79,7 @@ def made_nodes(
     return made
 
 
-def columns_of(
-    table: Table, said: NodeTable, mask: Mask | None
-) -> Iterator[tuple[str, Column]]:
+def columns_of(table: Table, said: NodeTable, mask: Mask | None) -> Iterator[tuple[str, Column]]:
     """Yield the attributes of nodes, by name; those that need it have read the table."""
     for name, feature in said.features.items():
         yield name, feature_column(table, name, feature, mask)

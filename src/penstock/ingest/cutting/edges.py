@@ -83,9 +83,7 @@ class RowSharer:
         self._num_parts = self._rows.book.num_partitions
         self._room = room
 
-    def share(
-        self, found: EdgeRows, rows: Iterator[SortedRows], first_row: int = 0
-    ) -> SharedRows:
+    def share(self, found: EdgeRows, rows: Iterator[SortedRows], first_row: int = 0) -> SharedRows:
         """Give out rows as they come; then `indptr` can be read, and where they begin is known.
 
         Args:

@@ -81,6 +81,11 @@ def passes_of(kind: EdgeType, said: EdgeTable) -> list[Pass]:
     return [forward, Pass(kind, True, REVERSIBLE)]
 
 
+def has_columns(said: EdgeTable) -> bool:
+    """Return whether edges have attributes."""
+    return bool(said.features or said.label or said.time or said.weight)
+
+
 def depends_on_all(said: EdgeTable) -> bool:
     """Return whether it depends on other rows what becomes of a row."""
     split = said.split
@@ -134,6 +139,11 @@ class TaskEdges(EdgeMaker):
         super().__init__(table, kind, said, ends, workspace, memory, ExitStack())
         if states is not None:
             self._states = states
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether edges have attributes."""
+        return has_columns(self._said)
 
     def look_up(self) -> Spool:
         """Write the ends of all rows to a file."""
@@ -331,9 +341,8 @@ def spread(
     nobody = (_Counted(counts[0]), _Counted(counts[1]))
     states = looked_up.opened(workspace)
     edges = TaskEdges(workspace, frame, kind, table, nobody, states)  # type: ignore[arg-type]
-    has_columns = bool(said.features or said.label or said.time or said.weight)
     passes = [
-        _spread_pass(workspace, frame, edges, each, place, looked_up, max(counts), books, has_columns)
+        _spread_pass(workspace, frame, edges, each, place, looked_up, max(counts), books)
         for each, place in zip(passes_of(kind, said), places, strict=True)
     ]
     return Spread(
@@ -360,18 +369,15 @@ def _spread_pass(
     looked_up: LookedUp,
     most_nodes: int,
     books: Books,
-    has_columns: bool,
 ) -> SpreadPass:
     dtype = id_dtype(max(most_nodes, place.num_edges))
     entries = {
-        side: Segments(
-            workspace.path("ranges"), ranges.num_partitions, dtype, (3,), frame.room
-        )
+        side: Segments(workspace.path("ranges"), ranges.num_partitions, dtype, (3,), frame.room)
         for side, ranges in place.ranges.items()
     }
     owner = owning_side(frame.cutting.edges)
     nodes = NodeOwners(books[owner_of(each.kind, owner)])
-    owners = workspace.spool(nodes.dtype) if has_columns else None
+    owners = workspace.spool(nodes.dtype) if edges.has_columns else None
     first, last, rises, done = -1, -1, True, place.first_id
     for sources, targets in edges.edges(each, looked_up.ends):
         ids = np.arange(done, done + len(targets), dtype=dtype)

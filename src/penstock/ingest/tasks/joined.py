@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -58,17 +58,21 @@ class JoinedSegment(Segment):
 
 
 class JoinedSegments(Segments):
-    """What parts get of an array, given out by several tasks."""
+    """What parts get of an array, given out by several tasks.
+
+    Attributes:
+        each: What each of them has given out.
+    """
 
     def __init__(self, each: Sequence[Segments]) -> None:
         self.dtype = each[0].dtype
         self.shape = each[0].shape
         self.num_rows = np.sum([segments.num_rows for segments in each], axis=0)
-        self._each = each
+        self.each = each
 
     def of(self, part: int) -> Segment:
         shape = (int(self.num_rows[part]), *self.shape)
-        return JoinedSegment(self.dtype, shape, [segments.of(part) for segments in self._each])
+        return JoinedSegment(self.dtype, shape, [segments.of(part) for segments in self.each])
 
 
 def kept_array(name: str, array: Any, workspace: Workspace) -> Segment:
@@ -183,7 +187,8 @@ class FiledMask:
         """Return how many rows are meant of so many after so many."""
         mapped, ends = self._spool.mapped(), [0, *accumulate(sizes)]
         return [
-            int(np.count_nonzero(mapped[begin:end])) for begin, end in zip(ends, ends[1:], strict=False)
+            int(np.count_nonzero(mapped[begin:end]))
+            for begin, end in pairwise(ends)
         ]
 
 

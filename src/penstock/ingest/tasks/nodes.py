@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType
@@ -136,9 +138,7 @@ def share_nodes(
     return sharer.share(nodes.made, nodes.numbering)
 
 
-def look_at_columns(
-    workspace: Workspace, frame: Frame, name: str, mask: Mask | None
-) -> Columns:
+def look_at_columns(workspace: Workspace, frame: Frame, name: str, mask: Mask | None) -> Columns:
     """Return the attributes of nodes; text and int8 have been read, to know what codes mean."""
     table = frame.found.nodes[name]
     return [
@@ -183,7 +183,7 @@ def share_columns(
     name: str,
     run: Run,
     columns: Columns,
-    nodes: NumberedNodes,
+    mask: Mask | None,
     first: tuple[int, int],
     book: PartitionBook,
 ) -> dict[str, SharedColumn]:
@@ -195,17 +195,15 @@ def share_columns(
         name: The type.
         run: The files.
         columns: The attributes.
-        nodes: The nodes.
+        mask: Which rows of the whole table are nodes; None: all.
         first: The numbers of the first row in the table, and of the first node.
         book: The part of each node.
     """
     table = run.of(frame.found.nodes[name])
-    mask = None if nodes.mask is None else MaskFrom(nodes.mask, first[0])
-    count = _count(mask, table.num_rows)
-    piece = Piece(first[1], count, mask, OwnersFrom(NodeOwners(book), first[1], count))
-    return {
-        label: share_piece(workspace, frame, table, column, piece) for label, column in columns
-    }
+    own = None if mask is None else MaskFrom(mask, first[0])
+    count = table.num_rows if own is None else int(np.count_nonzero(own[0 : table.num_rows]))
+    piece = Piece(first[1], count, own, OwnersFrom(NodeOwners(book), first[1], count))
+    return {label: share_piece(workspace, frame, table, column, piece) for label, column in columns}
 
 
 def share_piece(
@@ -220,7 +218,3 @@ def share_piece(
     total = RangeSum(begin, workspace.path("sum.tmp"))
     give_rows(source, piece.owners, segments, total.add)
     return SharedColumn(segments, total.summed())
-
-
-def _count(mask: Mask | None, num_rows: int) -> int:
-    return num_rows if mask is None else int(mask[0:num_rows].sum())

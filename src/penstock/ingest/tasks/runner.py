@@ -21,12 +21,14 @@ class Call:
         function: A function of a module.
         args: What it is called with; what `Runner.put` has returned is replaced by what that was.
         nbytes: How much it reads, about.
+        then: Called with its answer, once it is there, in the process that wanted it performed.
     """
 
     name: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
     nbytes: int
+    then: Callable[[Any], object] | None = None
 
 
 class Runner(Protocol):

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,8 @@ from penstock.ingest.workspace import Workspace
 # Runs of files, and ranges of nodes, for each task that is performed at a time: the last ones to
 # end keep fewer others waiting.
 _TASKS_PER_CPU: Final = 2
+# Less than that is not worth a task of its own.
+LEAST_NBYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def perform(root: Path, name: str, function: Callable[..., Any], args: Sequence[
     is in `root` belongs to attempts that ended before they answered, or to nobody any more.
     """
     if not root.is_dir():
-        what = f"host {socket.gethostname()} has no such folder: all hosts must share it by one path"
+        what = (
+            f"host {socket.gethostname()} has no such folder: all hosts must share it by one path"
+        )
         raise FileNotFoundError(errno.ENOENT, what, str(root))
     folder = root / f"{name}-{os.urandom(8).hex()}"
     folder.mkdir()
@@ -101,7 +105,7 @@ def perform(root: Path, name: str, function: Callable[..., Any], args: Sequence[
 def runs_of(table: Table, columns: Sequence[str], cpus: int) -> list[Run]:
     """Share the files of a table out to tasks, about as much to read for each."""
     sizes = table.sizes(columns)
-    least = sum(sizes) / (_TASKS_PER_CPU * cpus)
+    least = max(sum(sizes) / (_TASKS_PER_CPU * cpus), LEAST_NBYTES)
     found: list[Run] = []
     first = nbytes = 0
     for end, size in enumerate(sizes, 1):
@@ -114,13 +118,6 @@ def runs_of(table: Table, columns: Sequence[str], cpus: int) -> list[Run]:
 
 def num_ranges(size: int, nbytes: int, memory: int, cpus: int) -> int:
     """Return in how many ranges so many nodes are sorted, whose edges take so many bytes."""
-    wanted = max(_TASKS_PER_CPU * cpus, -(-nbytes // max(1, memory // 4)))
-    return max(1, min(wanted, size))
-
-
-def steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield where things of such sizes begin and end that stand one after the other."""
-    end = 0
-    for size in sizes:
-        yield end, end + size
-        end += size
+    for_cpus = min(_TASKS_PER_CPU * cpus, nbytes // LEAST_NBYTES)
+    for_memory = -(-nbytes // (memory // 4))
+    return max(1, min(max(for_cpus, for_memory), size))
