@@ -28,7 +28,8 @@ from penstock.ingest.description import Description, described
 from penstock.ingest.edges import EdgeMaker
 from penstock.ingest.making import Making
 from penstock.ingest.memory import memory_of
-from penstock.ingest.tasks.build import TasksBuild, check_tasks
+from penstock.ingest.tasks.build import TasksBuild
+from penstock.ingest.tasks.plan import check_tasks
 from penstock.ingest.tasks.runner import Runner, on_ray
 from penstock.ingest.tasks.steps import Say
 from penstock.ingest.work import WorkMeter

@@ -12,6 +12,7 @@ folder that all hosts share.
     joined      what tasks have made, side by side, as one; `sums` likewise of checksums
     steps       has the tasks of a step performed, and notes what has been given out
     edge_steps  the steps for a table of edges
+    plan        which tasks there are, and what cannot be built so
     build       the order of all steps
 
 The bytes are those of `penstock.ingest.cutting`, whose functions do the work.

@@ -23,42 +23,19 @@ from penstock.ingest.cutting.assign import books_of
 from penstock.ingest.cutting.build import cut_of
 from penstock.ingest.cutting.nodes import SharedNodes, SharedSplit
 from penstock.ingest.description import Description, edges_label, nodes_label
-from penstock.ingest.found import columns_of_edges, columns_of_nodes, ends_of
+from penstock.ingest.found import ends_of
 from penstock.ingest.making import Making
 from penstock.ingest.numbering import KeySpool
 from penstock.ingest.tasks import nodes as tasks
 from penstock.ingest.tasks.edge_steps import EdgeSteps
 from penstock.ingest.tasks.joined import JoinedSegments, filed_book
 from penstock.ingest.tasks.nodes import Columns, NumberedNodes
+from penstock.ingest.tasks.plan import check_files, edge_runs, node_runs
 from penstock.ingest.tasks.runner import Call, Runner
 from penstock.ingest.tasks.sort import write_part
 from penstock.ingest.tasks.steps import GivenOut, Say, Steps, remove
-from penstock.ingest.tasks.task import Answer, Frame, runs_of
+from penstock.ingest.tasks.task import Answer, Frame
 from penstock.ingest.workspace import Workspace
-
-
-def check_tasks(said: Description) -> None:
-    """Raise an error for what cannot be built by tasks on many hosts.
-
-    Raises:
-        ValueError: Something is asked for that one process has to do.
-    """
-    if said.cutting is None:
-        raise ValueError("parts is None, and on Ray a graph is built in parts: say how many")
-    if said.cutting.by_neighbours:
-        raise ValueError(
-            f"parts.method is {said.cutting.method!r}, which goes through all edges of the graph "
-            "again and again, in one process: on Ray, take 'range', 'hash', or a column with the "
-            "part of each node, which may come from another run; or build without Ray"
-        )
-    labels = {nodes_label(name): table for name, table in said.nodes.items()}
-    labels |= {edges_label(kind): edges for kind, edges in said.edges.items()}  # type: ignore[misc]
-    for label, table in labels.items():
-        if table.data is not None:
-            raise ValueError(
-                f"{label}.data is a table in memory, which other hosts do not have: write it to "
-                "Parquet files in a folder that all hosts share, and give 'files'"
-            )
 
 
 class TasksBuild:
@@ -80,20 +57,14 @@ class TasksBuild:
         self._cutting = said.cutting
         self._making = Making(said, workspace, memory, report, only_look=True)
         self._found = self._making.found
-        _refuse_csv(self._found.unread)
+        check_files(self._found)
         # Whoever is left of another build finds no folder of its own any more.
         root = workspace.folder / f"tasks-{os.urandom(8).hex()}"
         root.mkdir()
         self._steps = Steps(runner, root, self._frame(said, memory), self._making.work, say)
         self._said = said
-        self._node_runs = {
-            name: runs_of(self._found.nodes[name], _names(columns_of_nodes(table)), runner.cpus)
-            for name, table in said.nodes.items()
-        }
-        self._edge_runs = {
-            kind: runs_of(self._found.edges[kind], _names(columns_of_edges(table)), runner.cpus)
-            for kind, table in said.edges.items()
-        }
+        self._node_runs = node_runs(said, self._found, runner.cpus)
+        self._edge_runs = edge_runs(said, self._found, runner.cpus)
         self._nodes: dict[str, NumberedNodes] = {}
         self._given_out = GivenOut()
 
@@ -254,14 +225,6 @@ class TasksBuild:
         move_parts(beside, Path(os.path.abspath(self._path)))
 
 
-def _refuse_csv(labels: Sequence[str]) -> None:
-    if labels:
-        raise ValueError(
-            f"{', '.join(labels)}: the files are CSV, which one process reads from its beginning: "
-            "turn it into several Parquet files, or build without Ray"
-        )
-
-
 def _kept(shared: SharedNodes) -> SharedNodes:
     """Return what was given out by one task so that it can be read again."""
     for name in ("keys", "lengths", "text"):
@@ -274,10 +237,6 @@ def _kept(shared: SharedNodes) -> SharedNodes:
         for name, split in shared.splits.items()
     }
     return shared
-
-
-def _names(columns: Sequence[tuple[str, str]]) -> list[str]:
-    return [column for _, column in columns]
 
 
 def _nbytes_of_ids(ids: KeySpool) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -39,12 +39,9 @@ from penstock.ingest.tasks.nodes import Columns
 from penstock.ingest.tasks.sort import NodeRange, SortedRange, sort
 from penstock.ingest.tasks.steps import GivenOut, Steps
 from penstock.ingest.tasks.sums import RangeSummed
-from penstock.ingest.tasks.task import Run, num_ranges
+from penstock.ingest.tasks.task import NBYTES_OF_EDGE, Run, num_ranges
 
 Ranges: TypeAlias = Mapping[EdgeType, dict[Side, RangeBook]]
-
-# In memory, while the edges of a range are sorted.
-_NBYTES_OF_EDGE: Final = 24
 
 
 class EdgeSteps:
@@ -156,7 +153,7 @@ class EdgeSteps:
     def _ranges(self, each: Pass, side: Side, sizes: Mapping[EdgeType, int]) -> RangeBook:
         size = self._num_nodes(owner_of(each.kind, side))
         memory = self._steps.frame.memory
-        count = num_ranges(size, _NBYTES_OF_EDGE * sizes[each.kind], memory, self._steps.cpus)
+        count = num_ranges(size, NBYTES_OF_EDGE * sizes[each.kind], memory, self._steps.cpus)
         return RangeBook.even(size, count)
 
     def _num_nodes(self, name: str) -> int:

@@ -186,10 +186,7 @@ class FiledMask:
     def counts(self, sizes: Sequence[int]) -> list[int]:
         """Return how many rows are meant of so many after so many."""
         mapped, ends = self._spool.mapped(), [0, *accumulate(sizes)]
-        return [
-            int(np.count_nonzero(mapped[begin:end]))
-            for begin, end in pairwise(ends)
-        ]
+        return [int(np.count_nonzero(mapped[begin:end])) for begin, end in pairwise(ends)]
 
 
 class FiledBook(ArrayBook):

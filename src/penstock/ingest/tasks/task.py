@@ -22,6 +22,8 @@ from penstock.ingest.workspace import Workspace
 _TASKS_PER_CPU: Final = 2
 # Less than that is not worth a task of its own.
 LEAST_NBYTES: Final = 4 << 20
+# In memory, while the edges of a range are sorted.
+NBYTES_OF_EDGE: Final = 24
 
 
 @dataclass(frozen=True)
