@@ -144,6 +144,7 @@ def build(
             began = time.monotonic()
             with progress_on_stderr() as bars:
                 task = bars.add_task(f"building {out}", total=None)
+                built: Graph | Parts
                 if on_ray:
                     built = _built_on_ray(out, spec, memory, parts, bars, task)
                 else:
