@@ -76,13 +76,13 @@ def same_on_ray(folder: Path, parts: Any, tables: dict[str, Any]) -> None:
 
 
 class Striking(threading.Thread):
-    """Kills the process that performs a task, once, while it does."""
+    """Kills the process that performs one of some tasks, once, while it does."""
 
-    def __init__(self, hosts: RayHosts, what: str) -> None:
+    def __init__(self, hosts: RayHosts, what: tuple[str, ...]) -> None:
         super().__init__()
         self.struck: list[str] = []
         self._hosts = hosts
-        self._title = TASK + what.encode()
+        self._titles = tuple(TASK + each.encode() for each in what)
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -97,11 +97,11 @@ class Striking(threading.Thread):
 
     def _strike(self, pid: int) -> None:
         with suppress(OSError):
-            if self.struck or not _title(pid).startswith(self._title):
+            if self.struck or not _title(pid).startswith(self._titles):
                 return
             # A stopped process does not end its task between the look and the blow.
             os.kill(pid, signal.SIGSTOP)
-            if (title := _title(pid)).startswith(self._title):
+            if (title := _title(pid)).startswith(self._titles):
                 os.kill(pid, signal.SIGKILL)
                 self.struck.append(title.decode())
             else:
@@ -113,7 +113,7 @@ class Striking(threading.Thread):
 
 
 @contextmanager
-def striking(hosts: RayHosts, what: str) -> Iterator[Striking]:
+def striking(hosts: RayHosts, what: tuple[str, ...]) -> Iterator[Striking]:
     thread = Striking(hosts, what)
     thread.start()
     try:
@@ -157,10 +157,12 @@ def test_parts_are_those_of_one_process(hosts: RayHosts, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "what", ["look up edges", pytest.param("write part 1", marks=pytest.mark.soak)]
+    "what",
+    [("look up edges", "sort edges"), pytest.param(("write part 1",), marks=pytest.mark.soak)],
+    ids=["edges", "part"],
 )
 def test_a_task_whose_process_is_killed_is_done_again(
-    what: str, hosts: RayHosts, tmp_path: Path
+    what: tuple[str, ...], hosts: RayHosts, tmp_path: Path
 ) -> None:
     """CONTRACT 77"""
     tables = many_edges(tmp_path / "of")
@@ -219,6 +221,18 @@ def test_a_dry_run_says_which_tasks_there_would_be(hosts: RayHosts, tmp_path: Pa
     told = subprocess.run(command(*words, "--json"), capture_output=True, text=True, timeout=120)
     assert json.loads(told.stdout)["tasks"]["write parts"] == 2
     assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.soak
+def test_a_cluster_is_named_by_its_address(hosts: RayHosts, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, many_edges(tmp_path / "of", 2000, 100))
+    address = os.environ["RAY_ADDRESS"]
+    code = f"import penstock as ps; ps.build('parts', spec={str(spec)!r}, parts=2, ray={address!r})"
+    environ = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "parts").iterdir())) == 2
 
 
 @pytest.mark.soak

@@ -133,6 +133,39 @@ def test_edges_that_come_sorted_stay_without_their_ids(tmp_path: Path) -> None:
         same_by_tasks(folder, {"n": 2}, sharded(folder / "of", 3, {"edges": edges}))
 
 
+def test_types_without_nodes_and_without_edges_have_empty_parts(tmp_path: Path) -> None:
+    """CONTRACT 77"""
+    nothing = np.empty(0, np.int64)
+    nodes = {
+        "a": {"data": {"id": nothing, "x": nothing}, "id": "id", "features": {"x": "x"}},
+        "b": {"data": {"id": np.array(["one", "two", ""])}, "id": "id"},
+    }
+    edges: dict[Any, Any] = {
+        ("a", "to", "b"): {"data": {"s": nothing, "t": np.empty(0, "U1"), "w": nothing}},
+        ("b", "to", "b"): {"data": {"s": ["two", ""], "t": ["one", "one"], "w": [0.5, 1]}},
+    }
+    for said in edges.values():
+        said.update(source="s", target="t", weight="w", reverse=True)
+    tables = sharded(tmp_path / "of", 3, {"nodes": nodes, "edges": edges})
+    same_by_tasks(tmp_path, {"n": 2, "method": "hash", "edges": "both"}, tables)
+
+
+@pytest.mark.soak
+def test_rows_longer_than_what_is_sorted_in_memory_are_given_out(tmp_path: Path) -> None:
+    """CONTRACT 77: most edges lead to one node, which has a range that is sorted out of core."""
+    rng = np.random.default_rng(0)
+    targets = np.where(rng.random(700_000) < 0.9, 5, rng.integers(0, 9, 700_000))
+    edges = {
+        "data": {"s": rng.integers(0, 1000, 700_000), "t": targets},
+        "source": "s",
+        "target": "t",
+    }
+    nodes = {"data": {"id": np.arange(1000)}}
+    tables = sharded(tmp_path / "of", 3, {"nodes": nodes, "edges": edges})
+    words = {"n": 3, "method": "hash", "edges": "both"}
+    same_by_tasks(tmp_path, words, tables)
+
+
 @pytest.mark.soak
 @given(
     small_tables(),

@@ -114,7 +114,8 @@ def build(
             `passes`), which are those of `Graph.partition`. None: as `spec` says, or else whole.
         ray: Whether parts are built by tasks on a Ray cluster, all of whose hosts reach the files
             and the folder `out` by the same paths: True for this host's cluster or the one that
-            RAY_ADDRESS names, or its address. `memory` is then that of each task.
+            RAY_ADDRESS names, or its address; a process that is connected to Ray stays so.
+            `memory` is then that of each task.
 
     Returns:
         The graph, opened; or the folders of its parts, as `Graph.partition` returns them. Rows that

@@ -28,7 +28,7 @@ from penstock.ingest.making import Making
 from penstock.ingest.numbering import KeySpool
 from penstock.ingest.tasks import nodes as tasks
 from penstock.ingest.tasks.edge_steps import EdgeSteps
-from penstock.ingest.tasks.joined import JoinedSegments, filed_book
+from penstock.ingest.tasks.joined import FiledNumbers, JoinedSegments, filed_book
 from penstock.ingest.tasks.nodes import Columns, NumberedNodes
 from penstock.ingest.tasks.plan import check_files, edge_runs, node_runs
 from penstock.ingest.tasks.runner import Call, Runner
@@ -55,6 +55,7 @@ class TasksBuild:
         self._path = path
         self._workspace = workspace
         self._cutting = said.cutting
+        said = msgspec.structs.replace(said, cutting=None)
         self._making = Making(said, workspace, memory, report, only_look=True)
         self._found = self._making.found
         check_files(self._found)
@@ -72,7 +73,7 @@ class TasksBuild:
         words = self._cutting
         if not isinstance(words.method, str):  # arrays stay here: tasks are told of books
             words = msgspec.structs.replace(words, method="given")
-        return Frame(msgspec.structs.replace(said, cutting=None), words, self._found, memory)
+        return Frame(said, words, self._found, memory)
 
     def run(self) -> Parts:
         """Read all tables, and write the parts."""
@@ -83,6 +84,9 @@ class TasksBuild:
             ends = (self._nodes[kind[0]].numbering, self._nodes[kind[2]].numbering)
             steps = EdgeSteps(self._steps, kind, runs, ends, books, self._given_out)
             self._making.edges.append(steps.run())
+        for nodes in self._nodes.values():
+            if isinstance(nodes.numbering, FiledNumbers):
+                nodes.numbering.remove()
         schema, given_out = self._making.schema(), self._given_out
         version = version_from_sums(schema, given_out.wholes)
         cut = cut_of(self._cutting, books, version, given_out.nodes, given_out.edges)

@@ -96,6 +96,9 @@ class EdgeSteps:
         if columns:
             self._share_columns(columns, looked_up, firsts, spread, made)
         self._note_links(looked_up, spread)
+        for run in looked_up:
+            if run.states is not None:
+                run.states.remove()
         return made
 
     # --- which rows are edges ---

@@ -210,6 +210,12 @@ class FiledNumbers(KeyNumbers):
     def __reduce__(self) -> tuple[Any, ...]:
         return FiledNumbers, self._args
 
+    def remove(self) -> None:
+        """Remove the files: nothing is looked up any more."""
+        _, ids, slots = self._args
+        ids.remove()
+        slots.remove()
+
 
 def filed_book(book: PartitionBook, workspace: Workspace) -> PartitionBook:
     """Return a book that tasks can be told of."""

@@ -127,6 +127,8 @@ class GivenOut:
     ) -> None:
         """Note the sum of an array of the whole graph."""
         self.wholes[key] = Summed(dtype, shape, checksum_of(ranges))
+        for each in ranges:
+            each.path.unlink(missing_ok=True)
 
     def remove(self, part: int) -> None:
         """Remove what a part was given, which has been written."""
