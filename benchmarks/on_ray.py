@@ -11,8 +11,8 @@ with the same certificates and options.
                 which its part was asked elsewhere, over a cold start of a server (from the start of
                 `penstock serve` until it is ready, by hand); with when Ray declared the host dead,
                 when the new parent had started a server, and when that was ready
-  build         the time of a build on one host with 2 CPUs, over that on two hosts with one CPU each:
-                tables in 8 files (ids of text, features, weights), 4 parts; the hosts are warm, each
+  build         the time of a build on one host with 2 CPUs, over that on two with one CPU each: of
+                tables in 8 files (ids of text, features, weights), 4 parts. Hosts are warm, each
                 build is on a cluster of its own, in alternating order. Beside it the time of the
                 same build in one process, without Ray, over that on two hosts
 

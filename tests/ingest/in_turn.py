@@ -11,7 +11,7 @@ from penstock.ingest.tasks.runner import Call
 class InTurn:
     """What Ray does, without Ray: tasks know of each other what can be pickled."""
 
-    def __init__(self, cpus: int = 2, memory: int = 64 << 20) -> None:
+    def __init__(self, cpus: int = 1, memory: int = 64 << 20) -> None:
         self.cpus = cpus
         self.memory = memory
         self.names: list[str] = []

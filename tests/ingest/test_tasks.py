@@ -54,9 +54,9 @@ def same_by_tasks(folder: Path, parts: Any, tables: dict[str, Any]) -> InTurn:
     "parts",
     [
         {"method": "hash"},
-        {"method": "range", "edges": "source"},
         {"method": "column", "edges": "both"},
-        {"method": "hash", "topology": "whole"},
+        pytest.param({"method": "range", "edges": "source"}, marks=pytest.mark.soak),
+        pytest.param({"method": "hash", "topology": "whole"}, marks=pytest.mark.soak),
     ],
 )
 def test_parts_are_those_of_one_process(parts: dict[str, Any], tmp_path: Path) -> None:
