@@ -7,7 +7,8 @@ folder that all hosts share.
     runner      who performs tasks, and answers in order (on Ray: `penstock.cluster.tasks`)
     task        one task: what all of them know, and its folder
     nodes       tasks that number nodes, and give out what they have
-    edges       tasks that look up ends, decide which rows are edges, and give these out by ranges
+    edges       tasks that look up ends, and decide which rows are edges
+    spread      tasks that give out edges by ranges of nodes, and their attributes by parts
     sort        tasks that sort a range of nodes, and that write a part
     joined      what tasks have made, side by side, as one; `sums` likewise of checksums
     steps       has the tasks of a step performed, and notes what has been given out

@@ -25,18 +25,12 @@ from penstock.ingest.description import edges_label
 from penstock.ingest.edges import MadeEdges
 from penstock.ingest.numbering import Numbering
 from penstock.ingest.tasks import edges as tasks
-from penstock.ingest.tasks.edges import (
-    LookedUp,
-    Pass,
-    Place,
-    Spread,
-    SpreadPass,
-    passes_of,
-    sides_of,
-)
+from penstock.ingest.tasks import spread as spreading
+from penstock.ingest.tasks.edges import LookedUp, Pass, passes_of
 from penstock.ingest.tasks.joined import JoinedOwners, JoinedSegment, JoinedSegments
 from penstock.ingest.tasks.nodes import Columns
 from penstock.ingest.tasks.sort import NodeRange, SortedRange, sort
+from penstock.ingest.tasks.spread import Place, Spread, SpreadPass, sides_of
 from penstock.ingest.tasks.steps import GivenOut, Steps
 from penstock.ingest.tasks.sums import RangeSummed
 from penstock.ingest.tasks.task import NBYTES_OF_EDGE, Run, num_ranges
@@ -169,16 +163,16 @@ class EdgeSteps:
         sizes: Mapping[EdgeType, int],
         ranges: Ranges,
     ) -> list[Spread]:
-        what, counts = f"give out {self._label}", tuple(each.count for each in self._ends)
-        links = tasks.link_places(self._said, self._kind, looked_up)
+        what = f"give out {self._label}"
+        links = spreading.link_places(self._said, self._kind, looked_up)
         calls = []
         for at, (run, looked) in enumerate(zip(self._runs, looked_up, strict=True)):
             places = [
                 Place(own[at], sizes[each.kind], ranges[each.kind])
                 for each, own in zip(self._passes, firsts, strict=True)
             ]
-            args = (self._kind, run, looked, counts, places, links[at], self._books)
-            calls.append(self._steps.call(what, tasks.spread, args, _nbytes_of_ends(looked)))
+            args = (self._kind, run, looked, self._ends, places, links[at], self._books)
+            calls.append(self._steps.call(what, spreading.spread, args, _nbytes_of_ends(looked)))
         return [answer.value for answer in self._steps.run(what, calls)]
 
     def _sort(
@@ -269,7 +263,9 @@ class EdgeSteps:
         if not tasks.has_columns(self._said):
             return []
         what = f"look at {self._label}"
-        call = self._steps.call(what, tasks.look_at_columns, (self._kind, looked_up))
+        call = self._steps.call(
+            what, spreading.look_at_columns, (self._kind, looked_up, self._ends)
+        )
         (answer,) = self._steps.run(what, [call])
         found: Columns = answer.value
         return found
@@ -289,7 +285,7 @@ class EdgeSteps:
             own = [first[at] for first in firsts]
             size = run.of(self._table).nbytes(name for _, each in columns for name in each.columns)
             args = (self._kind, run, columns, looked, own, owners)
-            calls.append(self._steps.call(what, tasks.share_columns, args, size * len(own)))
+            calls.append(self._steps.call(what, spreading.share_columns, args, size * len(own)))
         answers = self._steps.run(what, calls)
         for kind in made.sizes:
             spools = [run.passes[at].owners for at in self._passes_of(kind) for run in spread]
@@ -304,8 +300,8 @@ class EdgeSteps:
 
     def _note_links(self, looked_up: Sequence[LookedUp], spread: Sequence[Spread]) -> None:
         """Take note of the links of each split, which every part has."""
-        for name, place in tasks.link_places(self._said, self._kind, looked_up)[0].items():
-            owner, ends, times = tasks.link_names(self._kind, name)
+        for name, place in spreading.link_places(self._said, self._kind, looked_up)[0].items():
+            owner, ends, times = spreading.link_names(self._kind, name)
             runs = [each.links[name] for each in spread]
             both = [run.ends[end] for end in (0, 1) for run in runs]
             self._note_link_array(ArrayKey("graph", owner, ends), (2, place.count), both)

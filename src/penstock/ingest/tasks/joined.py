@@ -118,10 +118,10 @@ class JoinedOwners:
     def __init__(self, each: Sequence[Spool]) -> None:
         self.size = sum(spool.num_rows for spool in each)
         self._each = each
+        self._spans = _Spans([spool.num_rows for spool in each])
 
     def parts(self, begin: int, end: int) -> Array:
-        spans = _Spans([spool.num_rows for spool in self._each])
-        found = [self._each[at].mapped()[some] for at, some in spans.within(begin, end)]
+        found = [self._each[at].mapped()[some] for at, some in self._spans.within(begin, end)]
         return np.concatenate(found) if found else np.empty(0, np.uint8)
 
 

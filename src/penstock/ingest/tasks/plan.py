@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from penstock.graph.schema import EdgeType, owner_of
 from penstock.ingest.description import Description, EdgeTable, NodeTable, edges_label, nodes_label
 from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes
-from penstock.ingest.tasks.edges import depends_on_all, passes_of, sides_of
+from penstock.ingest.tasks.edges import depends_on_all, passes_of
+from penstock.ingest.tasks.spread import sides_of
 from penstock.ingest.tasks.task import NBYTES_OF_EDGE, Run, num_ranges, runs_of
 
 
