@@ -75,7 +75,7 @@ from penstock.graph.partition.partition import Parts
     "on_ray",
     is_flag=True,
     help="Build parts by tasks on the Ray cluster that this host belongs to, or that RAY_ADDRESS "
-    "names. Each task uses --memory.  [default: half of a CPU's share]",
+    "names. Each task uses --memory, or else half of a CPU's share.",
 )
 @click.option(
     "--dry-run",

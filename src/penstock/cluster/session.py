@@ -89,11 +89,12 @@ def _check_reachable(named: str | None) -> None:
     """Raise unless a cluster answers: Ray itself tries for minutes, and then ends the process."""
     from ray._private import services
 
+    setting = "RAY_ADDRESS" if named is None else "ray"
     given, named = named or "auto", named or os.environ.get("RAY_ADDRESS", "")
     if "://" in named:
         raise PenstockError(
-            f"the address of Ray is {named!r}, which is for Ray's client: name the cluster by "
-            "HOST:6379, on one of its hosts"
+            f"{setting} is {named!r}, which is for Ray's client: name the cluster by HOST:6379, "
+            "on one of its hosts"
         )
     try:
         address = services.canonicalize_bootstrap_address(given)
