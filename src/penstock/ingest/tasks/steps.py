@@ -81,11 +81,16 @@ class Steps:
             self._say(what, None)
         found = self._runner.run(calls, self._work.add)
         if self._say is not None:
-            seconds, size = time.monotonic() - began, nbytes / _MEGABYTE
-            rate = f", {size / seconds:,.0f} MB/s" if seconds >= 1 else ""
-            tasks = f"{len(calls)} task{'s' if len(calls) > 1 else ''}"
-            self._say(what, f"{tasks}, {size:,.1f} MB in {seconds:.1f} s{rate}")
+            self._say(what, _told(len(calls), nbytes, time.monotonic() - began))
         return found
+
+
+def _told(tasks: int, nbytes: int, seconds: float) -> str:
+    """Return what a step took, in words."""
+    size = nbytes / _MEGABYTE
+    read = f"{size:,.1f} MB in " if nbytes else ""
+    rate = f", {size / seconds:,.0f} MB/s" if nbytes and seconds >= 1 else ""
+    return f"{tasks:,} task{'s' if tasks > 1 else ''}, {read}{seconds:.1f} s{rate}"
 
 
 def _perform(
