@@ -76,19 +76,20 @@ def same_on_ray(folder: Path, parts: Any, tables: dict[str, Any]) -> None:
 
 
 class Striking(threading.Thread):
-    """Kills the process that performs one of some tasks, once, while it does."""
+    """Kills the processes that perform one of some tasks, so many times, while they do."""
 
-    def __init__(self, hosts: RayHosts, what: tuple[str, ...]) -> None:
+    def __init__(self, hosts: RayHosts, what: tuple[str, ...], times: int = 1) -> None:
         super().__init__()
         self.struck: list[str] = []
         self._hosts = hosts
+        self._times = times
         self._titles = tuple(TASK + each.encode() for each in what)
         self._over = threading.Event()
 
     def run(self) -> None:
         workers: list[int] = []
         looked = 0.0
-        while not (self.struck or self._over.is_set()):
+        while len(self.struck) < self._times and not self._over.is_set():
             if time.monotonic() - looked > 0.2:
                 workers, looked = [*map(_pid, self._hosts.workers())], time.monotonic()
             for pid in workers:
@@ -97,7 +98,7 @@ class Striking(threading.Thread):
 
     def _strike(self, pid: int) -> None:
         with suppress(OSError):
-            if self.struck or not _title(pid).startswith(self._titles):
+            if len(self.struck) == self._times or not _title(pid).startswith(self._titles):
                 return
             # A stopped process does not end its task between the look and the blow.
             os.kill(pid, signal.SIGSTOP)
@@ -113,8 +114,8 @@ class Striking(threading.Thread):
 
 
 @contextmanager
-def striking(hosts: RayHosts, what: tuple[str, ...]) -> Iterator[Striking]:
-    thread = Striking(hosts, what)
+def striking(hosts: RayHosts, what: tuple[str, ...], times: int = 1) -> Iterator[Striking]:
+    thread = Striking(hosts, what, times)
     thread.start()
     try:
         yield thread
@@ -220,6 +221,17 @@ def test_a_dry_run_says_which_tasks_there_would_be(hosts: RayHosts, tmp_path: Pa
     assert "tasks: number nodes 1, look up edges" in shown.stdout
     told = subprocess.run(command(*words, "--json"), capture_output=True, text=True, timeout=120)
     assert json.loads(told.stdout)["tasks"]["write parts"] == 2
+    assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.soak
+def test_a_task_that_dies_again_and_again_ends_the_build(hosts: RayHosts, tmp_path: Path) -> None:
+    tables = many_edges(tmp_path / "of", 1_000_000)
+    words = r"Ray could not perform the task 'penstock build: look up edges', .* tried 4 times: "
+    with striking(hosts, ("look up edges",), times=1000) as strike:
+        with pytest.raises(PenstockError, match=words):
+            ps.build(tmp_path / "parts", **tables, parts=2, ray=True)
+    assert len(strike.struck) >= 4
     assert not (tmp_path / "parts").exists()
 
 
