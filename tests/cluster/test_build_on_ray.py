@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import penstock as ps
+from penstock.cli import main
 from penstock.cluster import session
 from penstock.errors import PenstockError
 from penstock.ingest.tasks import task
@@ -198,9 +200,10 @@ def test_a_task_that_needs_more_than_any_host_has_is_refused(
 
 def test_the_command_tells_of_each_step(hosts: RayHosts, tmp_path: Path) -> None:
     spec = spec_of(tmp_path, many_edges(tmp_path / "of", 2000, 100))
-    words = (spec, "-o", tmp_path / "parts", "-n", 2, "--ray", "--json")
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    words = ("build", spec, "-o", tmp_path / "parts", "-n", 2, "--ray", "--json")
+    # In this process, which is connected already.
+    done = CliRunner().invoke(main, [*map(str, words)])
+    assert done.exit_code == 0, done.stderr
     assert len(json.loads(done.stdout)["parts"]) == 2
     steps = [line.split(": ")[0] for line in done.stderr.splitlines()]
     assert [steps[0], steps[-1]] == ["number nodes", "write parts"]

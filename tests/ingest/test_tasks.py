@@ -54,7 +54,7 @@ def same_by_tasks(folder: Path, parts: Any, tables: dict[str, Any]) -> InTurn:
     "parts",
     [
         {"method": "hash"},
-        {"method": "column", "edges": "both"},
+        pytest.param({"method": "column", "edges": "both"}, marks=pytest.mark.soak),
         pytest.param({"method": "range", "edges": "source"}, marks=pytest.mark.soak),
         pytest.param({"method": "hash", "topology": "whole"}, marks=pytest.mark.soak),
     ],
@@ -71,13 +71,14 @@ def test_parts_are_those_of_one_process(parts: dict[str, Any], tmp_path: Path) -
     assert sum("sort" in name for name in runner.names) >= 6
 
 
+@pytest.mark.soak
 def test_parts_that_are_given_as_arrays_are_taken(tmp_path: Path) -> None:
     """CONTRACT 77"""
     method = {"user": np.arange(60) % 2, "item": np.arange(50) // 30}
     same_by_tasks(tmp_path, {"n": 2, "method": method}, sharded(tmp_path / "of", 2, shop(2)))
 
 
-@pytest.mark.parametrize("split", ["hash", "random"])
+@pytest.mark.parametrize("split", ["random", pytest.param("hash", marks=pytest.mark.soak)])
 def test_reverse_edges_of_one_type_come_after_all_others(split: str, tmp_path: Path) -> None:
     """CONTRACT 77: their ids are counted across all runs; loops are their own reverse edges."""
     rng = np.random.default_rng(1)
@@ -133,6 +134,7 @@ def test_edges_that_come_sorted_stay_without_their_ids(tmp_path: Path) -> None:
         same_by_tasks(folder, {"n": 2}, sharded(folder / "of", 3, {"edges": edges}))
 
 
+@pytest.mark.soak
 def test_types_without_nodes_and_without_edges_have_empty_parts(tmp_path: Path) -> None:
     """CONTRACT 77"""
     nothing = np.empty(0, np.int64)
