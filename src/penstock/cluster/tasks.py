@@ -135,6 +135,8 @@ class RayTasks:
             return self._ray.get(ref)
         except errors.RayTaskError as error:
             cause = error.cause
+            if not isinstance(cause, Exception):  # one that Ray could not bring here as it is
+                cause = PenstockError(f"the task {call.name!r} has failed: {error}")
         except errors.RayError as error:
             what = str(error).strip().partition("\n")[0]
             cause = PenstockError(
