@@ -117,7 +117,7 @@ bench-server: setup ## Measure a server beside an embedded hub and bare sockets 
 bench-store: setup ## Measure a graph in parts on several servers beside one server (ARGS=--small for a quick look)
 	@$(PY) benchmarks/store.py $(ARGS)
 
-bench-ray: setup ## Measure a store on Ray beside one started by hand, and a dead host (ARGS=--small for a quick look)
+bench-ray: setup ## Measure a store on Ray beside one started by hand, a dead host, and builds (ARGS=--small for a quick look)
 	@$(PY) benchmarks/on_ray.py $(ARGS)
 
 bench-partition: setup ## Measure cutting a graph into parts beside saving it (ARGS=--small for a quick look)

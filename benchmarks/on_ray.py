@@ -1,4 +1,4 @@
-"""Measure a store on Ray against the same store started by hand.
+"""Measure a store on Ray against the same store started by hand, and builds on Ray.
 
 The graph and the batches are those of store.py, in two parts. Ray's cluster is on this machine: a
 head that has Ray's control plane, and hosts that have a server each. Servers by hand are started
@@ -11,6 +11,10 @@ with the same certificates and options.
                 which its part was asked elsewhere, over a cold start of a server (from the start of
                 `penstock serve` until it is ready, by hand); with when Ray declared the host dead,
                 when the new parent had started a server, and when that was ready
+  build         the time of a build on one host with 2 CPUs, over that on two with one CPU each: of
+                tables in 8 files (ids of text, features, weights), 4 parts. Hosts are warm, each
+                build is on a cluster of its own, in alternating order. Beside it the time of the
+                same build in one process, without Ray, over that on two hosts
 
 Absolute times mean little on a shared machine; the ratios are the result. Ray finds a host dead by
 missed health checks: `--period`, `--missed` and `--timeout` set them.
@@ -40,14 +44,20 @@ os.environ |= {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
+import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.compute  # as pa.compute
+import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent))
 from kernels import SIZES, WIDTH
 from pool import pairs, told
+from rmat import rmat_edges
 from server import saved
 from store import StoreReader, cut
 
+import penstock as ps
 from penstock import cluster
 from penstock.cluster.credentials import SERVER_NAME, Credentials, make_credentials
 from penstock.cluster.plan import StorePlan, plan_of
@@ -57,6 +67,7 @@ from penstock.store.memory_file import MemoryFile
 from penstock.store.names import resolve
 
 NAME = "bench"
+FILES = 8  # of each table
 HOST = "127.0.0.1"
 _LOOK_S = 0.05
 _PATIENCE_S = 120.0
@@ -65,7 +76,7 @@ _PATIENCE_S = 120.0
 class Hosts:
     """A Ray cluster on this machine: a head without resources, and hosts for servers."""
 
-    def __init__(self, count: int, checks: dict[str, int]) -> None:
+    def __init__(self, count: int, checks: dict[str, int], cpus: int = 1) -> None:
         from ray.cluster_utils import Cluster
 
         self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
@@ -80,10 +91,11 @@ class Hosts:
         head = {**self._options, "num_cpus": 0, "_system_config": checks}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         os.environ["RAY_ADDRESS"] = self._cluster.address
+        self._cpus = cpus
         self.hosts = [self.add() for _ in range(count)]
 
     def add(self) -> Any:
-        return self._cluster.add_node(num_cpus=1, **self._options)
+        return self._cluster.add_node(num_cpus=self._cpus, **self._options)
 
     def kill(self, node: str) -> None:
         """Kill a host, with all of its processes."""
@@ -121,8 +133,8 @@ def _without_servers(pid: int) -> float:
 
 
 @contextmanager
-def hosts_of(count: int, checks: dict[str, int]) -> Iterator[Hosts]:
-    hosts = Hosts(count, checks)
+def hosts_of(count: int, checks: dict[str, int], cpus: int = 1) -> Iterator[Hosts]:
+    hosts = Hosts(count, checks, cpus)
     try:
         with session():
             yield hosts
@@ -272,6 +284,70 @@ def cold_start(plan: StorePlan) -> float:
     return seconds
 
 
+# --- a build ---------------------------------------------------------------------------------
+
+
+def build(parts: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    tables = shards(arguments.folder, *SIZES[arguments.small])
+    measured = []
+    for number in range(arguments.builds):
+        if number % 2:
+            one = built(1, 2, tables, arguments)
+            two = built(2, 1, tables, arguments)
+        else:
+            two = built(2, 1, tables, arguments)
+            one = built(1, 2, tables, arguments)
+        measured.append((one / two, one, two))
+    alone = timed(arguments.folder / "built", tables, ray=False)
+    ratio, one, two = (statistics.median(column) for column in zip(*measured, strict=True))
+    ratios = [each for each, _, _ in measured]
+    found = {"two_over_one": ratio, "least": min(ratios), "most": max(ratios)}
+    return {**found, "seconds_on_two": two, "seconds_on_one": one, "one_process": alone / two}
+
+
+def built(hosts: int, cpus: int, tables: dict[str, Any], arguments: argparse.Namespace) -> float:
+    """Return the seconds of a build on so many hosts, whose processes are there already."""
+    with hosts_of(hosts, checks_of(arguments), cpus):
+        timed(arguments.folder / "built", shards(arguments.folder, 1000, 20_000), ray=True)
+        return timed(arguments.folder / "built", tables, ray=True)
+
+
+def timed(out: Path, tables: dict[str, Any], *, ray: bool) -> float:
+    shutil.rmtree(out, ignore_errors=True)
+    began = time.perf_counter()
+    ps.build(out, spec=tables, parts={"n": 4, "method": "hash"}, memory="512MB", ray=ray)
+    seconds = time.perf_counter() - began
+    shutil.rmtree(out)
+    return seconds
+
+
+def shards(folder: Path, num_nodes: int, num_edges: int) -> dict[str, Any]:
+    """Return a description of the graph's tables, which are made once."""
+    place = folder / f"shards-{num_nodes}-{num_edges}"
+    if not (place / "edges-7.parquet").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(0)
+        edges = rmat_edges(num_nodes, num_edges)
+        for number, nodes in enumerate(np.array_split(np.arange(num_nodes), FILES)):
+            rows = pa.array(rng.random(len(nodes) * WIDTH, dtype=np.float32))
+            vectors = pa.FixedSizeListArray.from_arrays(rows, WIDTH)
+            table = pa.table({"id": names(nodes), "x": vectors})
+            pq.write_table(table, place / f"nodes-{number}.parquet")
+        for number, ends in enumerate(np.array_split(edges, FILES, axis=1)):
+            weights = pa.array(rng.random(ends.shape[1], dtype=np.float32))
+            table = pa.table({"s": names(ends[0]), "t": names(ends[1]), "w": weights})
+            pq.write_table(table, place / f"edges-{number}.parquet")
+    files = {what: str((place / f"{what}-*.parquet").absolute()) for what in ("nodes", "edges")}
+    return {
+        "nodes": {"files": files["nodes"], "id": "id", "features": {"x": "x"}},
+        "edges": {"files": files["edges"], "source": "s", "target": "t", "weight": "w"},
+    }
+
+
+def names(ids: Any) -> pa.Array:
+    return pa.compute.binary_join_element_wise("node", pa.array(ids).cast(pa.string()), "-")
+
+
 # --- all of it -------------------------------------------------------------------------------
 
 
@@ -291,6 +367,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=96, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
     parser.add_argument("--deaths", type=int, default=3, help="hosts killed")
+    parser.add_argument("--builds", type=int, default=3, help="pairs of builds")
     parser.add_argument("--period", type=int, default=200, help="ms between health checks")
     parser.add_argument("--timeout", type=int, default=2000, help="ms that an answer may take")
     parser.add_argument("--missed", type=int, default=4, help="failed checks that mean death")
@@ -305,7 +382,7 @@ def main() -> None:
     num_nodes, num_edges = SIZES[arguments.small]
     say(f"RMAT graph: {num_nodes:,} nodes, {num_edges:,} edges, {WIDTH} x float32 (made once)")
     parts = cut(saved(arguments.folder, num_nodes, num_edges), arguments.folder, 2, "parts")
-    figures = {"overhead": overhead, "death": death}
+    figures = {"overhead": overhead, "death": death, "build": build}
     wanted = [name.strip() for name in arguments.only.split(",") if name.strip()] or list(figures)
     result = {}
     for name in wanted:

@@ -120,6 +120,15 @@ class RayHosts:
         """All processes of this cluster that have these words in their command lines."""
         return [each for each in self._processes() if words in _words(each)]
 
+    def workers(self) -> list[psutil.Process]:
+        """The processes in which hosts perform tasks."""
+        found: list[psutil.Process] = []
+        for host in [self.head, *self.hosts]:
+            with suppress(psutil.Error):
+                raylet = psutil.Process(host.all_processes["raylet"][0].process.pid)
+                found += [each for each in raylet.children() if "ray::" in _words(each)]
+        return found
+
     def _processes(self) -> Iterator[psutil.Process]:
         for each in psutil.process_iter():
             with suppress(psutil.Error):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 from rich.filesize import decimal
+from rich.progress import Progress, TaskID
 
 from penstock.cli.inspect import (
     edge_table,
@@ -70,6 +71,13 @@ from penstock.graph.partition.partition import Parts
     help="How much memory to use, about, such as 4GB.  [default: a quarter of what there is]",
 )
 @click.option(
+    "--ray",
+    "on_ray",
+    is_flag=True,
+    help="Build parts by tasks on the Ray cluster that this host belongs to, or that RAY_ADDRESS "
+    "names. Each task uses --memory, or else half of a CPU's share.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Say what there is to read and what it will take, and build nothing.",
@@ -84,6 +92,7 @@ def build(
     edges: Edges | None,
     topology: Layout | None,
     memory: str | None,
+    on_ray: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -92,7 +101,9 @@ def build(
     Tables are Parquet, CSV, Arrow or NumPy files, of any size; paths in SPEC begin at its folder.
     If the build fails or is killed, the folder of the graph has what it had before: start it again.
     With --parts (or a table [parts] in SPEC) it is built in parts, one for each server, and never
-    there as a whole; every file is that of building it, and of penstock partition.
+    there as a whole; every file is that of building it, and of penstock partition. With --ray the
+    hosts of a Ray cluster do that together, and a host that dies costs what it was doing; all hosts
+    reach the tables and the folder of the parts by the same paths.
 
     \b
     An example of SPEC:
@@ -115,6 +126,7 @@ def build(
       penstock build shop.toml -o shop.graph --memory 4GB --json
       penstock inspect shop.graph
       penstock build shop.toml -o shop.parts --parts 8 --method hash
+      penstock build shop.toml -o /shared/shop.parts --parts 64 --ray
     """
     try:
         from penstock.ingest.build import build as build_graph
@@ -126,18 +138,23 @@ def build(
     with interruptible_once():
         try:
             if dry_run:
-                show_forecast(forecast(out, spec=spec, memory=memory, parts=parts), as_json)
+                found = forecast(out, spec=spec, memory=memory, parts=parts, ray=on_ray)
+                show_forecast(found, as_json)
                 return
             began = time.monotonic()
             with progress_on_stderr() as bars:
                 task = bars.add_task(f"building {out}", total=None)
-                built = build_graph(
-                    out,
-                    spec=spec,
-                    memory=memory,
-                    progress=lambda done, total: bars.update(task, completed=done, total=total),
-                    parts=parts,
-                )
+                built: Graph | Parts
+                if on_ray:
+                    built = _built_on_ray(out, spec, memory, parts, bars, task)
+                else:
+                    built = build_graph(
+                        out,
+                        spec=spec,
+                        memory=memory,
+                        progress=lambda done, total: bars.update(task, completed=done, total=total),
+                        parts=parts,
+                    )
         except ImportError as error:  # DuckDB is not installed, and there is CSV to read
             raise click.ClickException(str(error)) from error
     seconds = time.monotonic() - began
@@ -148,6 +165,39 @@ def build(
         said = described(spec=spec, parts=parts).cutting
         assert said is not None
         show_built_parts(out, built, method or said.method, seconds, as_json)
+
+
+def _built_on_ray(
+    out: Path,
+    spec: Path,
+    memory: str | None,
+    parts: Mapping[str, Any] | None,
+    bars: Progress,
+    task: TaskID,
+) -> Parts:
+    """Build parts on Ray, and tell of each step, in a terminal or not."""
+    from penstock.ingest.build import build_by_tasks
+    from penstock.ingest.description import described
+    from penstock.ingest.tasks.plan import check_tasks
+    from penstock.ingest.tasks.runner import on_ray
+
+    def say(step: str, told: str | None) -> None:
+        if told is None:
+            bars.update(task, description=step)
+        else:
+            bars.console.print(f"{step}: {told}", markup=False, highlight=False, soft_wrap=True)
+
+    said = described(spec=spec, parts=parts)
+    check_tasks(said)
+    with on_ray(None) as runner:
+        return build_by_tasks(
+            out,
+            said,
+            runner,
+            memory,
+            lambda done, total: bars.update(task, completed=done, total=total),
+            say,
+        )
 
 
 def _words_of_parts(
@@ -240,7 +290,11 @@ def show_forecast(found: Any, as_json: bool) -> None:
         unknown = "as many as rows" if has_table else "as many as edges name"
         known = unknown if count is None else f"at most {count:,}"
         console.print(f"nodes{' of ' + repr(name) if name else ''}: {known}")
-    console.print(f"memory: {decimal(found.memory)}")
+    each = "" if found.tasks is None else f" for each task, of which {found.cpus} run at a time"
+    console.print(f"memory: {decimal(found.memory)}{each}")
+    if found.tasks is not None:
+        steps = ", ".join(f"{step} {count:,}" for step, count in found.tasks.items() if count)
+        console.print(f"tasks: {steps}", soft_wrap=True)
     about = "" if found.is_exact else ", at least (rows of CSV are not counted)"
     if found.parts is not None:
         console.print(_parts_line(found.parts))

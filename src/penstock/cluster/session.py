@@ -38,8 +38,11 @@ def import_ray() -> Any:
     return ray
 
 
-def begin() -> Any:
+def begin(address: str | None = None) -> Any:
     """Connect this process to Ray, unless it is, and return the module `ray`; `end` follows.
+
+    Args:
+        address: The cluster; None: the one that RAY_ADDRESS names, or this host's.
 
     Raises:
         PenstockError: No Ray cluster can be reached.
@@ -48,11 +51,11 @@ def begin() -> Any:
     ray = import_ray()
     with _lock:
         if not ray.is_initialized():
-            _check_reachable()
+            _check_reachable(address)
             try:
                 with _outliving_ray():
                     ray.init(
-                        address="auto",
+                        address=address or "auto",
                         namespace=NAMESPACE,
                         log_to_driver=False,
                         configure_logging=False,
@@ -101,17 +104,19 @@ def _outliving_ray() -> Iterator[None]:
         del os.environ[_RECONNECT]
 
 
-def _check_reachable() -> None:
+def _check_reachable(named: str | None) -> None:
     """Raise unless a cluster answers: Ray itself tries for minutes, and then ends the process."""
     from ray._private import services
 
-    if "://" in (named := os.environ.get("RAY_ADDRESS", "")):
+    setting = "RAY_ADDRESS" if named is None else "ray"
+    given, named = named or "auto", named or os.environ.get("RAY_ADDRESS", "")
+    if "://" in named:
         raise PenstockError(
-            f"RAY_ADDRESS is {named!r}, which is for Ray's client: name the cluster by HOST:6379, "
+            f"{setting} is {named!r}, which is for Ray's client: name the cluster by HOST:6379, "
             "on one of its hosts"
         )
     try:
-        address = services.canonicalize_bootstrap_address("auto")
+        address = services.canonicalize_bootstrap_address(given)
     except ConnectionError:
         address = None
     if not address:

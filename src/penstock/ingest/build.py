@@ -28,6 +28,10 @@ from penstock.ingest.cutting.build import PartsBuild
 from penstock.ingest.description import Description, described
 from penstock.ingest.edges import EdgeMaker
 from penstock.ingest.memory import memory_of
+from penstock.ingest.tasks.build import TasksBuild
+from penstock.ingest.tasks.plan import check_tasks
+from penstock.ingest.tasks.runner import Runner, on_ray
+from penstock.ingest.tasks.steps import Say
 from penstock.ingest.work import WorkMeter
 from penstock.ingest.workspace import workspace_of
 
@@ -54,6 +58,7 @@ def build(
     memory: str | int | None = None,
     progress: Progress = None,
     parts: int | Mapping[str, Any],
+    ray: bool | str = False,
 ) -> Parts: ...
 
 
@@ -68,6 +73,7 @@ def build(
     memory: str | int | None = None,
     progress: Progress = None,
     parts: int | Mapping[str, Any] | None = None,
+    ray: bool | str = False,
 ) -> Graph | Any: ...
 
 
@@ -80,6 +86,7 @@ def build(
     memory: str | int | None = None,
     progress: Progress = None,
     parts: int | Mapping[str, Any] | None = None,
+    ray: bool | str = False,
 ) -> Graph | Parts:
     """Build a graph from tables, and save it in the folder `out`: whole, or in parts.
 
@@ -105,6 +112,10 @@ def build(
         parts: To build the graph in parts, which is never there as a whole: how many, or the words
             of `penstock.ingest.cutting.words.Cutting` (`n`, `method`, `edges`, `topology`,
             `passes`), which are those of `Graph.partition`. None: as `spec` says, or else whole.
+        ray: Whether parts are built by tasks on a Ray cluster, all of whose hosts reach the files
+            and the folder `out` by the same paths: True for this host's cluster or the one that
+            RAY_ADDRESS names, or its address; a process that is connected to Ray stays so.
+            `memory` is then that of each task.
 
     Returns:
         The graph, opened; or the folders of its parts, as `Graph.partition` returns them. Rows that
@@ -115,6 +126,7 @@ def build(
         ValueError: The description or a table is not valid; the error names file, row and column.
         FileNotFoundError: A file is not there.
         ImportError: pyarrow, or for CSV DuckDB, is not installed: `penstock-gnn[ingest]`.
+        PenstockError: On Ray, no cluster can be reached, or a task's process died again and again.
 
     Examples:
         >>> import penstock as ps
@@ -129,6 +141,10 @@ def build(
         (2, 3)
     """
     said = described(nodes, edges, spec, parts)
+    if ray:
+        check_tasks(said)
+        with on_ray(None if ray is True else ray) as runner:
+            return build_by_tasks(out, said, runner, memory, progress)
     limit = memory_of(said.memory if memory is None else memory)
     folder = Path(os.path.abspath(out))
     check_destination(folder, said)
@@ -139,6 +155,42 @@ def build(
                 return PartsBuild(context, said.cutting, Path(out)).run()
             _Build(context, folder).run()
     return Graph.open(out)
+
+
+def build_by_tasks(
+    out: str | os.PathLike[str],
+    said: Description,
+    runner: Runner,
+    memory: str | int | None = None,
+    progress: Progress = None,
+    say: Say | None = None,
+) -> Parts:
+    """Build parts by tasks, performed by `runner`; see `build`.
+
+    Args:
+        out: The folder of the parts.
+        said: The description, which `check_tasks` has looked at.
+        runner: Performs the tasks.
+        memory: The bytes of memory that each of them uses, about.
+        progress: As for `build`.
+        say: Told of each step that begins, and with what it took when it has ended.
+    """
+    folder = Path(os.path.abspath(out))
+    check_destination(folder, said)
+    limit = memory_of_task(said, memory, runner)
+    with (
+        shown(f"building {os.fspath(out)}", progress) as report,
+        workspace_of(folder) as workspace,
+    ):
+        return TasksBuild(said, Path(out), workspace, runner, limit, report, say).run()
+
+
+def memory_of_task(said: Description, memory: str | int | None, runner: Runner) -> int:
+    """Return the bytes of memory that each task may use, which the runner takes note of."""
+    wanted = said.memory if memory is None else memory
+    limit = runner.memory if wanted is None else memory_of(wanted)
+    runner.reserve(limit)
+    return limit
 
 
 def check_destination(folder: Path, said: Description) -> None:

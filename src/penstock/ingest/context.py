@@ -40,13 +40,19 @@ class BuildContext:
     """
 
     def __init__(
-        self, said: Description, workspace: Workspace, memory: int, report: Report | None
+        self,
+        said: Description,
+        workspace: Workspace,
+        memory: int,
+        report: Report | None,
+        *,
+        only_look: bool = False,
     ) -> None:
         self.said = said
         self.workspace = workspace
         self.memory = memory
         self.work = Work(report)
-        self.found = Tables(said, workspace, memory)
+        self.found = Tables(said, workspace, memory, only_look=only_look)
         self.nodes: dict[str, MadeNodes] = {}
         self.edges: list[MadeEdges] = []
         self.numberings: dict[str, Numbering] = {}
@@ -135,8 +141,8 @@ class BuildContext:
             if nodes.left_out
         }
         for kind, edges in zip(self.said.edges, self.edges, strict=True):
-            if edges.left_out:
-                found[edges_label(kind)] = edges.left_out
+            if edges.left_out:  # sorted: which reason is found first depends on who reads
+                found[edges_label(kind)] = dict(sorted(edges.left_out.items()))
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -288,14 +288,14 @@ class EdgeMaker:
         Links of train are not written if they are all edges of the type: a loader knows that.
         """
         assert self._said.split is not None
-        alone = self._said.split.disjoint > 0  # even if there is none among few
-        train = (TRAIN_ALONE,) if alone else (KEPT, LOOP)
-        are_edges = not (alone or self._is_doubled or self._states.count(EDGE_ALONE, LOOP_ALONE))
+        found = links_of(
+            self._states.count,
+            is_disjoint=self._said.split.disjoint > 0,
+            is_doubled=self._is_doubled,
+        )
         owner = self._kind if any(self._kind) else NODE
-        for name, states in (("train", train), ("val", (VAL,)), ("test", (TEST,))):
+        for name, states in found.items():
             count = self._states.count(*states)
-            if name == "train" and are_edges:
-                continue
             key = ArrayKey("graph", owner, links_name(name))
             made.arrays[key] = self._links(ends, states, count)
             if self._said.time is not None:
@@ -405,3 +405,19 @@ class EdgeMaker:
             yield "edge_time", time_column(table, said.time)
         if said.weight is not None:
             yield "edge_weight", weight_column(table, said.weight)
+
+
+def links_of(
+    count: Callable[..., int], *, is_disjoint: bool, is_doubled: bool
+) -> dict[str, tuple[int, ...]]:
+    """Return which splits of links are written, and the states of rows that are in them.
+
+    Args:
+        count: Says how many rows of the whole table are in some states.
+        is_disjoint: Whether links to train on are apart from edges, even if there is none.
+        is_doubled: Whether reverse edges are of the same type.
+    """
+    held_out: dict[str, tuple[int, ...]] = {"val": (VAL,), "test": (TEST,)}
+    if not (is_disjoint or is_doubled or count(EDGE_ALONE, LOOP_ALONE)):
+        return held_out
+    return {"train": (TRAIN_ALONE,) if is_disjoint else (KEPT, LOOP), **held_out}

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.ingest.build import check_destination
+from penstock.ingest.build import check_destination, memory_of_task
 from penstock.ingest.cutting.words import Cutting
 from penstock.ingest.description import Description, described
 from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes, read_of_nodes
 from penstock.ingest.memory import memory_of
 from penstock.ingest.tables import Table
+from penstock.ingest.tasks.plan import check_tasks, tasks_of
+from penstock.ingest.tasks.runner import Runner, on_ray
 from penstock.ingest.workspace import Workspace, workspace_of
 from penstock.kernels.id_table import slots_needed
 
@@ -76,6 +78,9 @@ class Forecast(msgspec.Struct, frozen=True):
         free: What the file system has left.
         is_exact: Whether all rows could be counted.
         parts: The parts; None: the graph would be built as a whole.
+        tasks: How many tasks each step would have on Ray, about; None: without Ray. `memory` is
+            that of each task then.
+        cpus: How many of them Ray would perform at a time.
     """
 
     tables: list[TableForecast]
@@ -86,6 +91,8 @@ class Forecast(msgspec.Struct, frozen=True):
     free: int
     is_exact: bool
     parts: PartsForecast | None = None
+    tasks: dict[str, int] | None = None
+    cpus: int | None = None
 
 
 def forecast(
@@ -96,6 +103,7 @@ def forecast(
     spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     memory: str | int | None = None,
     parts: int | Mapping[str, Any] | None = None,
+    ray: bool | str = False,
 ) -> Forecast:
     """Look at the tables of a build: their files, columns, types and rows, and check what can be.
 
@@ -106,13 +114,34 @@ def forecast(
         spec: As for `build`.
         memory: As for `build`.
         parts: As for `build`.
+        ray: As for `build`.
     """
     said = described(nodes, edges, spec, parts)
+    if ray:
+        check_tasks(said)
+        with on_ray(None if ray is True else ray) as runner:
+            return _forecast_of_tasks(said, Path(os.path.abspath(out)), memory, runner)
     limit = memory_of(said.memory if memory is None else memory)
     folder = Path(os.path.abspath(out))
     check_destination(folder, said)
     with workspace_of(folder) as workspace:
         return _forecast(said, workspace, limit, folder)
+
+
+def _forecast_of_tasks(
+    said: Description, folder: Path, memory: str | int | None, runner: Runner
+) -> Forecast:
+    limit = memory_of_task(said, memory, runner)
+    check_destination(folder, said)
+    with workspace_of(folder) as workspace:
+        whole = _forecast(said, workspace, limit, folder)
+        tables = Tables(said, workspace, limit, only_look=True)
+        tasks = tasks_of(said, tables, limit, runner.cpus)
+    # Ends are in files before they are given out, and so is all that parts get.
+    ends = sum(_EDGE * table.num_rows for table in tables.edges.values())
+    return msgspec.structs.replace(
+        whole, scratch=whole.scratch + whole.disk + ends, tasks=tasks, cpus=runner.cpus
+    )
 
 
 def _forecast(said: Description, workspace: Workspace, limit: int, folder: Path) -> Forecast:

@@ -44,6 +44,11 @@ class Tables:
         }
         self.is_text = self._kinds_of_ids()
 
+    @property
+    def unread(self) -> list[str]:
+        """The labels of tables of CSV that were only looked at."""
+        return sorted(self._unread)
+
     def all(self) -> list[Table]:
         """Return all tables."""
         return [*self.nodes.values(), *self.edges.values()]

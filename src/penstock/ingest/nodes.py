@@ -72,16 +72,17 @@ def made_nodes(
     count, mask = numbered.numbering.count, numbered.mask
     made = MadeNodes(count, left_out=numbered.left_out, mask=mask)
     made.arrays.update(ids_of(node_type, numbered.numbering))
-    for name, column in _columns(table, said, mask):
+    for name, column in columns_of(table, said, mask):
         key = ArrayKey("node", node_type, name)
         made.arrays[key] = column.source([mask], count)
         made.columns.append((key, column))
     if said.split is not None:
-        _add_splits(made, node_type, table, said, numbered, workspace)
+        add_splits(made, node_type, table, said, numbered, workspace)
     return made
 
 
-def _columns(table: Table, said: NodeTable, mask: Mask | None) -> Iterator[tuple[str, Column]]:
+def columns_of(table: Table, said: NodeTable, mask: Mask | None) -> Iterator[tuple[str, Column]]:
+    """Yield the attributes of nodes, by name; those that need it have read the table."""
     for name, feature in said.features.items():
         yield name, feature_column(table, name, feature, mask)
     if said.label is not None:
@@ -90,7 +91,7 @@ def _columns(table: Table, said: NodeTable, mask: Mask | None) -> Iterator[tuple
         yield "time", time_column(table, said.time)
 
 
-def _add_splits(
+def add_splits(
     made: MadeNodes,
     node_type: str,
     table: Table,

@@ -147,6 +147,11 @@ class KeyNumbers:
     def find(self, ids: Keys) -> Ids:
         return look_up(self._ids, self._slots, ids)
 
+    @property
+    def ids(self) -> KeySpool:
+        """The ids."""
+        return self._spool
+
     def key_spools(self) -> dict[str, Spool]:
         return self._spool.spools()
 
@@ -261,13 +266,14 @@ def _refuse_duplicate(table: Table, column: str, ids: Keys, slots: Array, repeat
 def _firsts(ids: Keys, slots: Array, workspace: Workspace) -> Array:
     """Return which ids have not been there before."""
     found = workspace.spool(np.uint8)
-    for begin, piece in _pieces(ids):
+    for begin, piece in pieces_of(ids):
         places = look_up(ids, slots, piece)
         found.append(places == np.arange(begin, begin + len(piece)))
     return found.mapped()
 
 
-def _pieces(ids: Keys) -> Iterator[tuple[int, Keys]]:
+def pieces_of(ids: Keys) -> Iterator[tuple[int, Keys]]:
+    """Yield ids some at a time, each time with the number of the first."""
     for begin in range(0, len(ids), MOST_ROWS):
         end = min(len(ids), begin + MOST_ROWS)
         if isinstance(ids, Text):
@@ -278,7 +284,7 @@ def _pieces(ids: Keys) -> Iterator[tuple[int, Keys]]:
 
 def _some(ids: KeySpool, chosen: Array, workspace: Workspace) -> KeySpool:
     found = KeySpool(workspace, text=ids.is_text)
-    for begin, piece in _pieces(ids.mapped()):
+    for begin, piece in pieces_of(ids.mapped()):
         at = np.flatnonzero(chosen[begin : begin + len(piece)])
         found.append(piece.take(at) if isinstance(piece, Text) else piece[at])
     ids.remove()
@@ -311,7 +317,12 @@ class Discovered:
 
     def _add(self, values: pa.Array) -> None:
         distinct = values.dictionary_encode().dictionary  # in the order of first appearance
-        found = as_text(distinct) if self._ids.is_text else distinct.to_numpy(zero_copy_only=False)
+        self.extend(
+            as_text(distinct) if self._ids.is_text else distinct.to_numpy(zero_copy_only=False)
+        )
+
+    def extend(self, found: Keys) -> None:
+        """Number those of different ids that have no number yet, in their order."""
         missing = np.flatnonzero(look_up(self._ids.mapped(), self._slots, found) == NOWHERE)
         if not len(missing):
             return
@@ -323,9 +334,14 @@ class Discovered:
             self._slots = _slots_for(2 * self._ids.count, self._workspace, self._memory)
             fill_slots(self._ids.mapped(), self._slots)
 
+    @property
+    def ids(self) -> KeySpool:
+        """The ids, in the order of their numbers."""
+        return self._ids
+
     def numbering(self) -> Numbering:
         """Return the numbers of all that were added."""
-        pieces = _pieces(self._ids.mapped())
+        pieces = pieces_of(self._ids.mapped())
         if not self._ids.is_text and all(_continues(piece, at) for at, piece in pieces):
             return RowNumbers(self._label, self._ids.count)
         size = slots_needed(self._ids.count)

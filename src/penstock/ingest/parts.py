@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -147,6 +147,12 @@ class NumpyPart:
     num_rows: int
     widths: Mapping[str, int]
     read: Callable[[str, int], Iterator[Array]]
+    # What opens a file again: pickled, it is a path.
+    again: tuple[Callable[[Path], NumpyPart], Path] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self.again is not None, "arrays in memory stay in their process"
+        return self.again[0], self.again[1:]
 
     def nbytes(self, columns: Sequence[str]) -> int:
         return sum(self.num_rows * self.widths[name] for name in columns)
@@ -170,11 +176,12 @@ def npy_part(path: Path) -> NumpyPart:
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path}: not a .npy file that can be read: {error}") from None
     if array.dtype.names:
-        return _numpy_part(str(path), {name: array[name] for name in array.dtype.names})
-    columns = {WHOLE: array}
-    if array.ndim == 2:
-        columns |= {str(at): array[:, at] for at in range(array.shape[1])}
-    return _numpy_part(str(path), columns)
+        columns = {name: array[name] for name in array.dtype.names}
+    else:
+        columns = {WHOLE: array}
+        if array.ndim == 2:
+            columns |= {str(at): array[:, at] for at in range(array.shape[1])}
+    return replace(_numpy_part(str(path), columns), again=(npy_part, path))
 
 
 def npz_part(path: Path) -> NumpyPart:
@@ -196,7 +203,7 @@ def npz_part(path: Path) -> NumpyPart:
                     data = file.read(count * row)
                     yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
 
-    return _from_shapes(str(path), shapes, read)
+    return replace(_from_shapes(str(path), shapes, read), again=(npz_part, path))
 
 
 @contextmanager

@@ -30,12 +30,27 @@ REVERSIBLE: Final = (KEPT, EDGE_ALONE)
 
 
 class States:
-    """The states of rows, in order. As long as all rows are kept, nothing is written."""
+    """The states of rows, in order. As long as all rows are kept, nothing is written.
 
-    def __init__(self, workspace: Workspace) -> None:
+    Args:
+        workspace: For the file.
+        spool: States that are there already, to be read; nothing is added to them.
+        first: Which of them is the first.
+        num_rows: How many there are.
+    """
+
+    def __init__(
+        self, workspace: Workspace, spool: Spool | None = None, first: int = 0, num_rows: int = 0
+    ) -> None:
         self._workspace = workspace
-        self._spool: Spool | None = None
-        self.num_rows = 0
+        self._spool = spool
+        self._first = first
+        self.num_rows = num_rows
+
+    @property
+    def spool(self) -> Spool | None:
+        """The file; None if all rows are kept."""
+        return self._spool
 
     def append(self, count: int, states: Array | None = None) -> None:
         """Add the states of the next rows; None: all are kept. Booleans: kept, or left out."""
@@ -51,7 +66,7 @@ class States:
         """Return which rows are in one of these states; None: all are."""
         if self._spool is None:
             return None if KEPT in states else _Nothing()
-        return _Chosen(self._spool.mapped(), states)
+        return _Chosen(self._mapped(self._spool), states)
 
     def count(self, *states: int) -> int:
         """Return how many rows are in one of these states."""
@@ -83,7 +98,10 @@ class States:
         """Return the states of some rows, as an array of one's own."""
         if self._spool is None:
             return np.full(count, KEPT, np.uint8)
-        return np.array(self._spool.mapped()[first : first + count])
+        return np.array(self._mapped(self._spool)[first : first + count])
+
+    def _mapped(self, spool: Spool) -> Array:
+        return spool.mapped()[self._first : self._first + self.num_rows]
 
 
 class _Chosen:

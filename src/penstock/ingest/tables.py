@@ -141,6 +141,18 @@ class Table:
         # Told how many bytes have been read.
         self.meter: Callable[[int], object] = lambda nbytes: None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Table, (self.label, self._parts, self._memory)
+
+    def run(self, first: int, end: int) -> Table:
+        """Return some consecutive files as a table of its own, whose rows count from 0."""
+        return Table(self.label, self._parts[first:end], self._memory)
+
+    def sizes(self, columns: Iterable[str]) -> list[int]:
+        """Return how much there is to read of some columns in each file, about."""
+        names = list(dict.fromkeys(columns))
+        return [part.nbytes(names) for part in self._parts]
+
     @property
     def num_rows(self) -> int:
         """How many rows there are."""

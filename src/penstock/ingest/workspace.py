@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,23 @@ class Spool:
     """An array in a file: rows are appended, then read in pieces, or mapped.
 
     Written and read as a file, so that the pages belong to the system and not to this process.
+    Pickled, it is a path: whoever reads it on another host has the same file by the same path.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], width: int = 0) -> None:
         self.path = path
         self.dtype = dtype
         self._row = (width,) if width else ()
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  # closed by the workspace
+        self._file: FileIO | None = FileIO(path, "wb")  # closed by the workspace
         self.num_rows = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
 
     def append(self, rows: Array) -> None:
         """Add rows at the end."""
         data = np.ascontiguousarray(rows, self.dtype).reshape(-1).view(np.uint8).data
+        assert self._file is not None
         with naming(self.path):
             while data.nbytes:
                 data = data[self._file.write(data) :]
@@ -92,7 +98,8 @@ class Spool:
 
     def close(self) -> None:
         """End the writing."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def pieces(self, rows: int) -> Iterator[Array]:
         """Yield all rows, so many at a time."""

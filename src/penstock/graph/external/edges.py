@@ -52,6 +52,7 @@ class ExternalEdges:
         *,
         self_loops: Keep = "keep",
         duplicates: Keep = "keep",
+        out_of: int | None = None,
     ) -> None:
         """Prepare for edges.
 
@@ -62,12 +63,15 @@ class ExternalEdges:
             memory: How many bytes of memory to use, about; beside it, one piece of a file (16 MB).
             self_loops: Whether edges of a node to itself are kept, dropped or refused.
             duplicates: Whether edges with the ends of an earlier one are kept, dropped or refused.
+            out_of: How many edges there are in all, if these are some of them: they are added with
+                their ids, and all of them are kept.
         """
         self._num_sources = check_integer(num_sources, "num_sources", 0, MOST_KEYS)
         self._num_destinations = check_integer(num_destinations, "num_destinations", 0, MOST_KEYS)
         self._memory = check_integer(memory, "memory", LEAST_MEMORY, 2**62)
         self._self_loops = _checked("self_loops", self_loops)
         self._duplicates = _checked("duplicates", duplicates)
+        self._out_of = out_of
         self._num_given = 0
         self._is_sorted = True
         self._last = -1
@@ -84,8 +88,13 @@ class ExternalEdges:
             self.close()
             raise
 
-    def add(self, sources: Array, destinations: Array) -> None:
+    def add(self, sources: Array, destinations: Array, ids: Ids | int | None = None) -> None:
         """Add a chunk of edges: int32 or int64, whose memory must not be written to afterwards.
+
+        Args:
+            sources: Where edges begin.
+            destinations: Where they lead to.
+            ids: Their ids, which rise, if they are some of more edges; else they are counted.
 
         Raises:
             ValueError: An end is out of range, or an edge is refused.
@@ -100,7 +109,7 @@ class ExternalEdges:
         self._check("source", sources, self._num_sources)
         self._check("destination", destinations, self._num_destinations)
         first, count = self._num_given, len(sources)
-        ids: Ids | int = first
+        ids = first if ids is None else ids
         if self._self_loops != "keep":
             sources, destinations, ids = self._without_loops(sources, destinations, first)
         self._num_given += count
@@ -125,12 +134,15 @@ class ExternalEdges:
         self._wait(0)
         self._is_finished = True
         self._thread.shutdown()
-        work = Work(self._scratch, self._num_sources, self._num_given, self._memory)
+        num_given = self._num_given if self._out_of is None else self._out_of
+        work = Work(self._scratch, self._num_sources, num_given, self._memory)
         buckets = self._buckets.finish(in_memory=True)
         buckets = list(work.expanded(buckets, work.is_large, _NAME))
         kept, dropped = self._kept(work, buckets)
         is_sorted = self._is_sorted and not paired
-        return SortedEdges(work, buckets, dropped, kept, self._num_destinations, is_sorted)
+        return SortedEdges(
+            work, buckets, dropped, kept, self._num_destinations, is_sorted, self._out_of
+        )
 
     def close(self) -> None:
         """Remove temporary files."""

@@ -78,7 +78,10 @@ class SortedEdges:
         kept: Members | None,
         num_rows: int,
         came_sorted: bool,
+        out_of: int | None = None,
     ) -> None:
+        # Of how many edges these have ids, if they are some of more.
+        self._out_of = out_of
         self._work = work
         self._buckets = buckets
         self._counts = [
@@ -96,9 +99,11 @@ class SortedEdges:
             self._spec(num_rows, paired=False)
 
     def _spec(self, num_rows: int, *, paired: bool) -> None:
-        indptr, adjacency = specs(num_rows, self._work.num_sources, self.num_edges, paired=paired)
+        out_of = self.num_edges if self._out_of is None else self._out_of
+        indptr, (dtype, shape) = specs(num_rows, self._work.num_sources, out_of, paired=paired)
         self.indptr = _Source(*indptr, self._pieces_of_indptr)
-        self.adjacency = _Source(*adjacency, self._pieces_of_adjacency)
+        shape = (self.num_edges, *shape[1:])
+        self.adjacency = _Source(dtype, shape, self._pieces_of_adjacency)
 
     def arrays(self, edge_type: EdgeType) -> dict[ArrayKey, _Source]:
         """Return the two arrays by their keys, in the order in which to write them."""

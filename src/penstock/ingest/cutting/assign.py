@@ -20,6 +20,8 @@ from penstock.ingest.context import BuildContext
 from penstock.ingest.cutting.edges import Books
 from penstock.ingest.cutting.rows import StoredRows
 from penstock.ingest.cutting.words import Cutting
+from penstock.ingest.description import NodeTable
+from penstock.ingest.tables import Mask, Table
 from penstock.ingest.workspace import Workspace
 from penstock.kernels.streaming import is_undirected
 
@@ -59,7 +61,11 @@ class Sorted:
 def books_of(cutting: Cutting, context: BuildContext) -> Books:
     """Return which part has each node, by a method that asks for no edges."""
     if cutting.by_column:
-        return {name: _by_column(context, name, cutting.n) for name in context.nodes}
+        tables, said, workspace = context.found.nodes, context.said.nodes, context.workspace
+        return {
+            name: book_by_column(tables[name], said[name], nodes.mask, cutting.n, workspace)
+            for name, nodes in context.nodes.items()
+        }
     found = assignments(Sorted(context), cutting.n, cutting.method)
     return {name: each.book for name, each in found.items()}
 
@@ -113,13 +119,15 @@ def _check_memory(graph: Sorted, memory: int) -> None:
         )
 
 
-def _by_column(context: BuildContext, name: str, num_parts: int) -> ArrayBook:
+def book_by_column(
+    table: Table, said: NodeTable, mask: Mask | None, num_parts: int, workspace: Workspace
+) -> ArrayBook:
     """Return the parts that a column says.
 
     Raises:
         ValueError: A value is missing, or no number of a part; it is named with file and row.
     """
-    table, column = context.found.nodes[name], context.said.nodes[name].part
+    column = said.part
     assert column is not None
     for source, kind in table.types(column):
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -128,8 +136,8 @@ def _by_column(context: BuildContext, name: str, num_parts: int) -> ArrayBook:
                 f"{table.label}.part: column {column!r} of {source} is {kind}; expected whole "
                 "numbers, those of parts"
             )
-    spool = context.workspace.spool(part_dtype(num_parts))
-    for rows in table.kept([column], context.nodes[name].mask):
+    spool = workspace.spool(part_dtype(num_parts))
+    for rows in table.kept([column], mask):
         parts = numbers(rows, column)
         wrong = (parts < 0) | (parts >= num_parts)
         if wrong.any():

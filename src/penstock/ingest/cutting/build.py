@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +58,8 @@ class PartsBuild:
         books = self._map_by_neighbours() if self._cutting.by_neighbours else self._map_edges()
         schema = self._context.schema()
         self._map_nodes(books)
-        cut = self._cut(books, version_from_sums(schema, self._wholes))
+        version = version_from_sums(schema, self._wholes)
+        cut = cut_of(self._cutting, books, version, self._nodes, self._edges)
         self._reduce(schema, cut)
         return Parts.of([self._path / f"part-{part}" for part in range(cut.parts)], cut)
 
@@ -195,22 +196,6 @@ class PartsBuild:
             for spool in (*nodes.spools, *numbering.key_spools().values()):
                 spool.remove()
 
-    def _cut(self, books: Books, version: str) -> Cut:
-        return Cut(
-            self._cutting.n,
-            self._cutting.edges,
-            self._cutting.topology,
-            version,
-            books,
-            {name: nodes.counts for name, nodes in self._nodes.items()},
-            {kind: edges.num_edges for kind, edges in self._edges.items()},
-            {kind: edges.edges_cut for kind, edges in self._edges.items()},
-            {
-                name: {label: split.size for label, split in nodes.splits.items()}
-                for name, nodes in self._nodes.items()
-            },
-        )
-
     # --- reduce ---
 
     def _reduce(self, schema: Schema, cut: Cut) -> None:
@@ -230,6 +215,30 @@ class PartsBuild:
             write_sources(beside / f"part-{part}", own, maker.arrays(part), meter)
             maker.end(part)
         move_parts(beside, Path(os.path.abspath(self._path)))
+
+
+def cut_of(
+    cutting: Cutting,
+    books: Books,
+    version: str,
+    nodes: Mapping[str, SharedNodes],
+    edges: Mapping[EdgeType, SharedEdges],
+) -> Cut:
+    """Return what parts say of the cut, once all is given out."""
+    return Cut(
+        cutting.n,
+        cutting.edges,
+        cutting.topology,
+        version,
+        books,
+        {name: each.counts for name, each in nodes.items()},
+        {kind: each.num_edges for kind, each in edges.items()},
+        {kind: each.edges_cut for kind, each in edges.items()},
+        {
+            name: {label: split.size for label, split in each.splits.items()}
+            for name, each in nodes.items()
+        },
+    )
 
 
 class _Sides(NamedTuple):

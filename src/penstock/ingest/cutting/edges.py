@@ -5,13 +5,14 @@ A row goes to the part of its node. What the whole graph would have is summed up
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph.checksum import Bytes
 from penstock.graph.external import SortedRows
 from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType, Side, found_by, owner_of
@@ -82,8 +83,14 @@ class RowSharer:
         self._num_parts = self._rows.book.num_partitions
         self._room = room
 
-    def share(self, found: EdgeRows, rows: Iterator[SortedRows]) -> SharedRows:
-        """Give out rows as they come; then `indptr` can be read, and where they begin is known."""
+    def share(self, found: EdgeRows, rows: Iterator[SortedRows], first_row: int = 0) -> SharedRows:
+        """Give out rows as they come; then `indptr` can be read, and where they begin is known.
+
+        Args:
+            found: What the rows are of.
+            rows: The rows.
+            first_row: The number of the first of them, where `indptr` begins.
+        """
         entries = self._segments(found.adjacency.dtype, found.adjacency.shape[1:])
         for each in rows:
             self._share(entries, each)
@@ -92,7 +99,7 @@ class RowSharer:
         # The ids of a row are consecutive; those of the only part are positions.
         if len(found.adjacency.shape) == 1 and self._num_parts > 1:
             shared.first_ids = self._segments(id_dtype(found.num_edges))
-        self._share_offsets(found, shared)
+        self._share_offsets(found, shared, first_row)
         return shared
 
     def _segments(self, dtype: str, shape: tuple[int, ...] = ()) -> Segments:
@@ -114,8 +121,8 @@ class RowSharer:
         copy_rows(local, order, offsets, 0, out)
         entries.append(out, counts)
 
-    def _share_offsets(self, found: EdgeRows, shared: SharedRows) -> None:
-        done = 0
+    def _share_offsets(self, found: EdgeRows, shared: SharedRows, first_row: int) -> None:
+        done = first_row
         for lengths, begins in offsets_of(found.indptr.pieces()):
             parts = self._rows.parts(done, done + len(lengths))
             shared.degrees.share(lengths, parts)
@@ -159,10 +166,18 @@ class CutCounter:
 
 def share_rows(source: Streamed, owners: Owners, segments: Segments) -> Summed:
     """Give out the rows of an array; return what it is as a whole."""
-    total, done = Sum(), 0
+    total = Sum()
+    give_rows(source, owners, segments, total.add)
+    return Summed(source.dtype, source.shape, total.checksum())
+
+
+def give_rows(
+    source: Streamed, owners: Owners, segments: Segments, add: Callable[[Bytes], object]
+) -> None:
+    """Give out the rows of an array, whose bytes are added to a sum."""
+    done = 0
     for block in source.rows():
-        total.add(block.reshape(-1).view(np.uint8))
+        add(block.reshape(-1).view(np.uint8))
         segments.share(block, owners.parts(done, done + len(block)))
         done += len(block)
     segments.flush()
-    return Summed(source.dtype, source.shape, total.checksum())

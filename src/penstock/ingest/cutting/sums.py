@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,15 @@ class Sum:
             if self._held == PIECE_NBYTES:
                 self._digests.append(kernels.digest(self._buffer))
                 self._held = 0
+
+    def add_digests(self, digests: Sequence[bytes]) -> None:
+        """Add the digests of whole pieces that come next, where a piece has ended."""
+        assert not (digests and self._held)
+        self._digests += digests
+
+    def taken(self) -> tuple[tuple[bytes, ...], Bytes]:
+        """Return the digests of whole pieces, and the bytes that come after them."""
+        return tuple(self._digests), self._buffer[: self._held]
 
     def checksum(self) -> str:
         """Return the checksum of all bytes."""
