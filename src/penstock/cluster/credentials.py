@@ -1,9 +1,10 @@
 """Certificates and a token that a store makes for itself: its servers know each other by them.
 
 A store has an authority of its own, which signs one certificate, and is then forgotten: nobody
-can sign another. Its folder is in memory where the system has such, so that no key is on a disk. All servers have that certificate, under a name that is no host's, so that a
-server may be on any host. Readers trust the authority, and show the token. All of it is kept by Ray
-with the arguments of actors: whoever reaches Ray's control plane has it.
+can sign another. Its folder is in memory where the system has such, so that no key is on a disk.
+All servers have that certificate, under a name that is no host's, so that a server may be on any
+host. Readers trust the authority, and show the token. All of it is kept by Ray with the arguments
+of actors: whoever reaches Ray's control plane has it.
 """
 
 from __future__ import annotations

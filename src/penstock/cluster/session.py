@@ -20,6 +20,8 @@ from penstock.errors import PenstockError, suggestion
 NAMESPACE: Final = "penstock"
 _HEAD: Final = "node:__internal_head__"
 _REACH_S: Final = 5.0
+# The environment variable, and the seconds, for which Ray tries to reach its control plane again.
+_RECONNECT: Final = ("RAY_gcs_rpc_server_reconnect_timeout_s", str(7 * 24 * 3600))
 
 _lock = threading.Lock()
 _users = 0
@@ -46,6 +48,8 @@ def begin() -> Any:
     with _lock:
         if not ray.is_initialized():
             _check_reachable()
+            # Else Ray ends this process, a rank, when its control plane is away for a minute.
+            os.environ.setdefault(*_RECONNECT)
             try:
                 ray.init(
                     address="auto",
