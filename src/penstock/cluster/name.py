@@ -49,7 +49,7 @@ class RayName:
         self._closed = threading.Event()
         self._wake = threading.Event()  # an answer has come, or this is closed
         self._closing = threading.Lock()
-        self._ray = session.begin()
+        self._ray = session.begin(outlive=True)
         try:
             self._directory = session.directory_of(self._ray, name)
             look, (ca, token) = self._first_look(Deadline(timeout))

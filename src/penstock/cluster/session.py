@@ -37,8 +37,12 @@ def import_ray() -> Any:
     return ray
 
 
-def begin() -> Any:
+def begin(*, outlive: bool = False) -> Any:
     """Connect this process to Ray, unless it is, and return the module `ray`; `end` follows.
+
+    Args:
+        outlive: Have this process go on when Ray's control plane has been away for a minute: else
+            Ray ends it then.
 
     Raises:
         PenstockError: No Ray cluster can be reached.
@@ -48,8 +52,8 @@ def begin() -> Any:
     with _lock:
         if not ray.is_initialized():
             _check_reachable()
-            # Else Ray ends this process, a rank, when its control plane is away for a minute.
-            os.environ.setdefault(*_RECONNECT)
+            if outlive:
+                os.environ.setdefault(*_RECONNECT)
             try:
                 ray.init(
                     address="auto",
