@@ -19,7 +19,7 @@ def test_a_process_that_does_not_say_where_it_is_has_failed(tmp_path: Path) -> N
     plan = plan_of("a", tmp_path / "parts", 1, 1, None, ["--help"])
     process = ServerProcess(plan, 0, make_credentials(), listen_at("127.0.0.1", 0), ())
     try:
-        with pytest.raises(PenstockError, match="the server says 'Usage: .*, not where it is"):
+        with pytest.raises(PenstockError, match=r"the server says 'Usage: .*, not where it is"):
             process.wait_until_ready()
     finally:
         process.close()
