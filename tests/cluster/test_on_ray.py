@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -181,6 +183,64 @@ def test_the_guide_works_as_it_is_written(
         "part 0 replica 0 serving",
         "part 0 replica 1 serving",
     ]
+
+
+@pytest.mark.usefixtures("once")
+def test_a_directory_that_was_told_something_wrong_is_told_again() -> None:
+    """As by a parent on a host that Ray has given up, which reports once more before it ends."""
+    with session.session() as ray:
+        directory = session.directory_of(ray, "once")
+        before = ray.get(directory.look.remote()).reports
+        stale = msgspec.structs.replace(before[0], address="tls://127.0.0.1:1", node="gone")
+        ray.get(directory.report.remote(stale))
+        until(lambda: set(ray.get(directory.look.remote()).reports) == set(before), "it is right")
+
+
+@pytest.mark.usefixtures("once")
+def test_a_parent_that_ray_has_given_up_is_told_and_made_anew(folder: Path) -> None:
+    with session.session() as ray:
+        lost = ray.get_actor("once/part-1/replica-0", namespace=session.NAMESPACE)
+        ray.kill(lost, no_restart=True)
+        until(lambda: cluster.status("once").missing == (1,), "it is told")
+    assert "Ray has given its parent up" in cluster.status("once").servers[1].trouble
+    now = cluster.up("once", folder / "two")
+    assert now.is_up
+    assert now.servers[0].pid == cluster.status("once").servers[0].pid
+    assert psutil.pid_exists(now.servers[1].pid or 0)
+
+
+def test_what_an_interrupted_end_has_left_is_replaced(folder: Path, expected: list[str]) -> None:
+    with session.session() as ray:  # the directory is the first to go
+        ray.kill(session.directory_of(ray, "once"), no_restart=True)
+        until(lambda: "once" not in session.actor_names(ray), "it is gone")
+    with pytest.raises(ValueError, match="whoever did it was interrupted: penstock down once"):
+        cluster.status("once")
+    assert cluster.up("once", folder / "two").is_up
+    with joined("ray:once") as data, everyday(data) as loader:
+        assert [digest_of(batch) for batch in loader] == expected
+
+
+@pytest.mark.usefixtures("once")
+def test_a_rank_that_disconnects_from_ray_reads_on_and_starts_no_cluster() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DISCONNECTING], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["True", "False", "True"], done.stderr
+
+
+DISCONNECTING = """
+import time
+import penstock as ps
+import ray
+with ps.connect("ray:once", num_workers=0) as data:
+    print(ray.is_initialized())
+    ray.shutdown()
+    time.sleep(1.5)  # longer than until the name is looked up again
+    data.get_node_label()
+    print(ray.is_initialized())
+    ray.init(address="auto", log_to_driver=False)
+print(ray.is_initialized())  # which is the user's
+"""
 
 
 def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock import cluster
 from penstock.cluster.credentials import make_credentials
 from penstock.cluster.plan import plan_of
@@ -68,6 +70,33 @@ def test_plans_say_how_they_differ(parts: Path) -> None:
         "resources CPU 2, memory 2 GB instead of CPU 1",
         "serve_options --lease 9 instead of none",
     ]
+
+
+def test_parts_that_were_cut_anew_are_another_plan(parts: Path, tmp_path: Path) -> None:
+    before = plan_of("a", parts, 1, 1, None, ())
+    assert before == plan_of("a", parts, 1, 1, None, ())
+    with small_graph() as graph:
+        graph.partition(2, tmp_path / "parts", "hash")
+    after = plan_of("a", tmp_path / "parts", 1, 1, None, ())
+    assert before.cut
+    assert after.cut not in (before.cut, "")
+
+
+@pytest.mark.parametrize("grace", [-1.0, float("nan"), float("inf")])
+def test_a_grace_that_is_no_time_is_refused(grace: float) -> None:
+    with pytest.raises(ValueError, match="expected seconds from 0"):
+        cluster.down("a", grace)
+
+
+@pytest.mark.parametrize("name", ["", "a/part-0/replica-0", "a b"])
+def test_what_cannot_be_a_name_is_refused_before_ray_is_asked(name: str) -> None:
+    with pytest.raises(ValueError, match=r"expected up to 63 letters"):
+        ps.connect(f"ray:{name}")
+
+
+def test_no_key_is_written_to_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert make_credentials().key
 
 
 def test_credentials_are_not_shown() -> None:

@@ -165,6 +165,7 @@ def test_the_parts_of_the_statefulset_fit_together() -> None:
         service["spec"]["selector"],
     ):
         assert selector.items() <= labels.items()
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     data = settings["data"]
     assert spec["replicas"] % int(data["NUM_PARTS"]) == 0
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > float(data["GRACE"])
@@ -195,6 +196,12 @@ def test_the_version_of_ray_is_that_of_the_image_and_of_the_tests() -> None:
     cluster = resource("raycluster.yaml", "RayCluster")["spec"]["rayVersion"]
     assert f"rayproject/ray:{cluster}-" in (DEPLOY / "Dockerfile").read_text()
     assert cluster == version("ray")
+
+
+def test_servers_on_ray_do_not_give_way_to_everything_else() -> None:
+    for template in pod_templates(resource("raycluster.yaml", "RayCluster")):
+        (container,) = template["spec"]["containers"]
+        assert {"name": "RAY_worker_niceness", "value": "0"} in container["env"]
 
 
 def test_the_readme_names_every_file() -> None:

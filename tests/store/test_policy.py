@@ -130,6 +130,14 @@ def test_what_takes_long_of_one_kind_may_be_fast_of_another() -> None:
     assert min(Counter(readers.ask("get_draws") for _ in range(1000)).values()) > 400
 
 
+def test_an_answer_in_no_time_does_not_make_a_server_the_fastest_for_ever() -> None:
+    readers = Readers(0.0, 0.01)
+    readers.asked(20)
+    readers.seconds[0] = 0.01
+    readers.asked(1000)
+    assert min(readers.asked(1000)) > 400
+
+
 def test_an_answer_that_was_not_waited_for_counts_if_it_is_longer_than_usual() -> None:
     pace = Pace()
     pace.note("get_rows", 0.02)

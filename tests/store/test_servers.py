@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import AccessDenied, ChannelClosed, ServerGone
+from penstock.rpc.endpoint import EndpointSpec
 from penstock.store.servers import StoreHandle, StoreServers
 from penstock.wire.transport import delay
 from tests.cli.servers import Running
@@ -595,3 +596,25 @@ def test_servers_know_each_other_by_certificate(parts: list[Path], tmp_path: Pat
             store.call(0, "announce", {"address": other.address})
         with pytest.raises(AccessDenied):
             StoreServers.find([other.address], **mine)  # type: ignore[arg-type]
+
+
+class JustBefore(StoreServers):
+    """Somebody begins to wait when an attempt has been given up, and is not over yet."""
+
+    @property
+    def _is_needed(self) -> bool:
+        was_needed = self._waiting > 0
+        self._waiting = 1
+        self._seek()
+        return was_needed
+
+
+def test_who_begins_to_wait_when_an_attempt_ends_has_the_server_tried_again() -> None:
+    address = address_of(free_ports(1)[0])
+    handle = StoreHandle(
+        servers=(EndpointSpec(address=address),), parts=(0,), num_parts=1, version="", cut=""
+    )
+    with JustBefore.of(handle) as store:
+        server = store._servers[address]
+        store._try(server, 0.0)
+        until(lambda: server.tries.count > 2, "it is tried again")

@@ -61,7 +61,7 @@ def up(name: str, parts: Path, resources: Sequence[str], as_json: bool, **given:
 
     with interruptible_once(), told_in_options(given):
         store = cluster.up(
-            name,
+            name.removeprefix("ray:"),
             parts,
             given["replicas"],
             workers_of(given["workers"]),
@@ -77,7 +77,7 @@ def up(name: str, parts: Path, resources: Sequence[str], as_json: bool, **given:
     for each in store.servers:
         click.echo(f"{each.label} at {each.address}")
     servers = counted(len(store.servers), "server")
-    click.echo(f"{servers} of {counted(store.plan.num_parts, 'part')}: connect to ray:{name}")
+    click.echo(f"{servers} of {counted(store.plan.num_parts, 'part')}: connect to ray:{store.name}")
 
 
 @click.command()

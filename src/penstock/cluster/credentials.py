@@ -1,13 +1,15 @@
 """Certificates and a token that a store makes for itself: its servers know each other by them.
 
 A store has an authority of its own, which signs one certificate, and is then forgotten: nobody
-can sign another. All servers have that certificate, under a name that is no host's, so that a
-server may be on any host. Readers trust the authority, and show the token. All of it is kept by Ray
-with the arguments of actors: whoever reaches Ray's control plane has it.
+can sign another. Its folder is in memory where the system has such, so that no key is on a disk.
+All servers have that certificate, under a name that is no host's, so that a server may be on any
+host. Readers trust the authority, and show the token. All of it is kept by Ray with the arguments
+of actors: whoever reaches Ray's control plane has it.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 from pathlib import Path
@@ -17,6 +19,8 @@ import msgspec
 
 # The name in every server's certificate. Authorities differ by store, so names need not.
 SERVER_NAME: Final = "server.penstock"
+# A file system in memory.
+_MEMORY: Final = "/dev/shm"
 # Who has the token, as servers are told.
 _HOLDER: Final = "ray"
 # As long as the authority's own: a store is brought up anew sooner.
@@ -51,7 +55,8 @@ def make_credentials() -> Credentials:
     """Return new credentials, for one store."""
     from penstock.server.transport.authority import Authority
 
-    with tempfile.TemporaryDirectory(prefix="penstock-keys-") as folder:
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
+    with tempfile.TemporaryDirectory(prefix="penstock-keys-", dir=memory) as folder:
         keys = Path(folder)
         authority = Authority(keys)
         authority.issue_server((SERVER_NAME,), _DAYS)

@@ -49,6 +49,13 @@ class Directory:
             self._changed.notify_all()
         return self._look()
 
+    async def forget(self, part: int, replica: int) -> None:
+        """Forget what was reported of a server whose parent is no more: another one is made."""
+        async with self._changed:
+            if self._reports.pop((part, replica), None) is not None:
+                self._changes += 1
+                self._changed.notify_all()
+
     async def look(self, stamp: str = "", seconds: float = 0.0) -> Look:
         """Return what is known of all servers.
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from penstock.cluster import session
 from penstock.cluster.credentials import SERVER_NAME
+from penstock.cluster.plan import check_name
 from penstock.cluster.states import Look
 from penstock.errors import ServerGone
 from penstock.rpc.deadline import Deadline
@@ -42,6 +44,7 @@ class RayName:
     """
 
     def __init__(self, name: str, timeout: float | None) -> None:
+        check_name(name)
         self._name = name
         self._closed = threading.Event()
         self._wake = threading.Event()  # an answer has come, or this is closed
@@ -116,6 +119,8 @@ class RayName:
                 stamp = look.stamp
             except ray.exceptions.RayError as failure:
                 error = f"its directory does not answer: {failure}"
+                time.sleep(Deadline(_TRY_AGAIN_S).or_sooner(deadline).remaining or 0.0)
+                self._find_again()
             if deadline.passed:
                 raise ServerGone(
                     f"the store {self._name!r} cannot be read (setting: timeout): {error}. See: "
@@ -145,6 +150,7 @@ class RayName:
         self._wake.clear()
         if self._closed.is_set():
             return None
+        self._check_connected()
         future = self._directory.look.remote(self._stamp, _WATCH_S).future()
         future.add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_WATCH_S + _ANSWER_S)
@@ -156,6 +162,12 @@ class RayName:
     def _find_again(self) -> None:
         """Take the directory that has the name now: another one, if the store was replaced."""
         try:
+            self._check_connected()
             self._directory = self._ray.get_actor(self._name, namespace=session.NAMESPACE)
         except Exception as error:
             log.info("Ray knows no store %s now: %s", self._name, error)
+
+    def _check_connected(self) -> None:
+        """Raise unless there is a connection to Ray: without one, Ray would start a cluster."""
+        if not self._ray.is_initialized():
+            raise ConnectionError("this process has been disconnected from Ray")

@@ -36,6 +36,7 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True):
         num_workers: Workers of each server.
         resources: What Ray reserves for each server on its host.
         serve_options: Further options of `penstock serve`.
+        cut: Which graph the parts are of, and how it was cut, as part 0 says.
 
     Examples:
         >>> from penstock.cluster import StorePlan
@@ -58,6 +59,7 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True):
     num_workers: int | Literal["auto"]
     resources: dict[str, float]
     serve_options: tuple[str, ...] = ()
+    cut: str = ""
 
     @property
     def servers(self) -> Iterator[tuple[int, int]]:
@@ -107,14 +109,16 @@ def plan_of(
     if not (num_workers == "auto" or _is_count(num_workers)):
         raise ValueError(f"num_workers is {num_workers!r}; expected a number from 1, or 'auto'")
     folder = Path(parts).absolute()
+    num_parts = _parts_of(folder)
     return StorePlan(
         name=name,
         folder=str(folder),
-        num_parts=_parts_of(folder),
+        num_parts=num_parts,
         replicas=replicas,
         num_workers=num_workers,
         resources=_checked_resources(resources),
         serve_options=_checked_options(serve_options),
+        cut=_cut_of(folder / "part-0"),
     )
 
 
@@ -146,6 +150,13 @@ def _parts_of(folder: Path) -> int:
         missing = sorted(set(range(max(numbers) + 1)) - set(numbers))
         raise GraphFormatError(f"{folder} lacks part-{missing[0]}")
     return len(found)
+
+
+def _cut_of(part: Path) -> str:
+    from penstock.graph import Graph  # see above
+
+    with Graph.open(part) as graph:
+        return "" if graph.part is None else graph.part.cut
 
 
 def _checked_resources(given: Mapping[Any, Any] | None) -> dict[str, float]:

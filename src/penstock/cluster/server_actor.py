@@ -24,6 +24,7 @@ from penstock.cluster.server_process import ServerProcess, listen_at, run_as_its
 from penstock.cluster.session import NAMESPACE, import_ray, server_name
 from penstock.cluster.states import ENDING, FAILING, SERVING, STARTING, Look, Report
 from penstock.errors import PenstockError
+from penstock.wire.transport import tcp
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,6 @@ class ServerActor:
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
         self._port = 0
-        self._is_told = True  # whether the directory has heard the last report
         for name, work in (("supervise", self._supervise), ("report", self._report_again)):
             threading.Thread(target=self._or_end, args=(work,), name=name, daemon=True).start()
 
@@ -136,7 +136,7 @@ class ServerActor:
             )
         listening = listen_at(self._host, self._port)
         self._port = listening.getsockname()[1]
-        address = f"tls://{self._host}:{self._port}"
+        address = str(tcp.Address(tcp.ENCRYPTED, self._host, self._port))
         # Readers may connect from now on: their connections are accepted when it is ready.
         look = self._tell(state=STARTING, address=address, starts=self._report.starts + 1)
         others = () if look is None else look.addresses
@@ -157,27 +157,27 @@ class ServerActor:
 
     def _tell(self, **changes: Any) -> Look | None:
         """Report what has changed; return what the directory knows, if it answers."""
-        self._is_told = False
         self._report = msgspec.structs.replace(self._report, **changes)
-        look = self._store.ask("report", self._report)
-        self._is_told = look is not None
-        return look
+        return self._store.ask("report", self._report)
 
     def _report_again(self) -> None:
-        """Report again whenever the directory was made anew, or has not heard the last report.
+        """Report again whenever the directory knows anything else, or nothing.
 
-        Never because it knows something else: Ray may have taken this host for dead, and made this
-        actor anew elsewhere. The two of them must not contradict each other.
+        It may have been made anew, may have missed a report, or may have heard two of them in the
+        wrong order. But where Ray has taken this host for dead, it has made this actor anew
+        elsewhere: then that one is right, and this one ends as soon as its host knows.
         """
-        known, boot = "", ""
+        known = ""
         while not self._ending.is_set():
             look = self._store.ask("look", known, _WATCH_S, timeout=_WATCH_S + _ANSWER_S)
             if look is None:
                 self._ending.wait(_TRY_AGAIN_S)
                 continue
-            if (boot and boot != look.boot) or not self._is_told:
-                self._is_told = self._store.ask("report", self._report) is not None
-            known, boot = look.stamp, look.boot
+            known = look.stamp
+            if self._report not in look.reports and self._store.knows_alive(self._node):
+                known = ""  # what this report changes is to be looked at
+                if self._store.ask("report", self._report) is None:
+                    self._ending.wait(_TRY_AGAIN_S)
 
 
 def _pause_after(failures: int) -> float:
@@ -205,3 +205,11 @@ class _DirectoryClient:
         except (ray.exceptions.RayError, ValueError) as error:
             log.info("the directory of %s does not answer: %s", self._store, error)
             return None
+
+    def knows_alive(self, node: str) -> bool:
+        """Return whether Ray takes a host for alive."""
+        try:
+            return any(each["NodeID"] == node and each["Alive"] for each in self._ray.nodes())
+        except self._ray.exceptions.RayError as error:
+            log.info("Ray does not say which hosts are alive: %s", error)
+            return False

@@ -117,7 +117,10 @@ class ServerProcess:
         line = self._process.stdout.readline()
         if not line:
             raise PenstockError(self.wait())
-        where: dict[str, Any] = json.loads(line)
+        try:
+            where: dict[str, Any] = json.loads(line)
+        except ValueError:  # of `--help`, for example
+            raise PenstockError(f"the server says {line.strip()!r}, not where it is") from None
         return where
 
     def wait(self) -> str:

@@ -26,7 +26,7 @@ _EVER_S: Final = 1_000_000_000
 
 _lock = threading.Lock()
 _users = 0
-_is_ours = False
+_ours = ""  # the id of the connection that `begin` has made; empty if there is none
 
 
 def import_ray() -> Any:
@@ -47,7 +47,7 @@ def begin(address: str | None = None) -> Any:
     Raises:
         PenstockError: No Ray cluster can be reached.
     """
-    global _users, _is_ours
+    global _users, _ours
     ray = import_ray()
     with _lock:
         if not ray.is_initialized():
@@ -62,19 +62,32 @@ def begin(address: str | None = None) -> Any:
                     )
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise PenstockError(f"Ray cannot be connected to: {error}") from error
-            _users, _is_ours = 0, True
+            _ours = _connection(ray)
         _users += 1
     return ray
 
 
 def end() -> None:
-    """Disconnect from Ray if `begin` has connected, and nobody else here needs it."""
-    global _users, _is_ours
+    """Disconnect from Ray if `begin` has connected, and nobody else here needs it.
+
+    The user may have disconnected meanwhile, and connected anew: that connection is theirs.
+    """
+    global _users, _ours
+    ray = import_ray()
     with _lock:
         _users -= 1
-        if _users == 0 and _is_ours:
-            _is_ours = False
-            import_ray().shutdown()
+        if _users == 0 and _ours:
+            is_ours, _ours = _connection(ray) == _ours, ""
+            if is_ours:
+                ray.shutdown()
+
+
+def _connection(ray: Any) -> str:
+    """Return what tells this connection to Ray from others; empty if there is none."""
+    if not ray.is_initialized():
+        return ""
+    context = ray.get_runtime_context()
+    return f"{context.gcs_address} {context.get_job_id()}"
 
 
 @contextmanager
@@ -171,6 +184,11 @@ def directory_of(ray: Any, store: str) -> Any:
         return ray.get_actor(store, namespace=NAMESPACE)
     except ValueError:
         there = store_names(ray)
+        if store in there:
+            raise ValueError(
+                f"name is {store!r}: that store is being taken down, or whoever did it was "
+                f"interrupted: penstock down {store}"
+            ) from None
         told = f"; there are {', '.join(there)}" if there else ", nor any other"
         near = suggestion(store, there)
         raise ValueError(f"name is {store!r}: Ray has no store of that name{told}{near}") from None

@@ -55,6 +55,11 @@ _NICE: Final = (
     "change it: start Ray with RAY_worker_niceness=0 in the environment"
 )
 
+_GIVEN_UP: Final = (
+    "Ray has given its parent up (is the same version of Penstock on all hosts? Ray's logs say "
+    "more); penstock up makes it anew"
+)
+
 Say = Callable[[str], None]
 
 
@@ -121,14 +126,16 @@ def up(
                 )
             credentials = there[1]
             say(f"taking down the store {name} as it is")
-        _take_down(ray, name, GRACE_S)
+            _take_down(ray, name, GRACE_S)
         credentials = credentials or make_credentials()
-        _claim(ray, plan, credentials)
+        claimed = _claim(ray, plan, credentials)
         try:
+            _take_down(ray, name, GRACE_S, but=(name,))  # what somebody who was interrupted left
             _make(ray, plan, credentials)
             return _wait_until_up(ray, plan, deadline, say)
         except BaseException:
-            _take_down(ray, name, 0.0)
+            if _is_there(ray, name, claimed):  # nobody has taken it down, and made another
+                _take_down(ray, name, 0.0)
             raise
 
 
@@ -140,7 +147,8 @@ def down(name: str, grace: float = GRACE_S) -> None:
         grace: Seconds that servers have to answer what they were asked.
 
     Raises:
-        ValueError: There is no store of this name; the error names those that there are.
+        ValueError: There is no store of this name, and the error names those that there are; or
+            `grace` is not valid.
         PenstockError: No Ray cluster can be reached, or something of the store does not end.
 
     Examples:
@@ -148,6 +156,8 @@ def down(name: str, grace: float = GRACE_S) -> None:
         >>> cluster.down("products")  # doctest: +SKIP
     """
     check_name(name)
+    if not 0.0 <= grace < float("inf"):
+        raise ValueError(f"grace is {grace!r}; expected seconds from 0")
     with session.session() as ray:
         if not _take_down(ray, name, grace):
             session.directory_of(ray, name)  # which says what there is instead
@@ -221,15 +231,24 @@ def _plan_of_store(ray: Any, name: str) -> tuple[StorePlan, Credentials] | None:
             time.sleep(_PAUSE_S)
 
 
-def _claim(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
+def _claim(ray: Any, plan: StorePlan, credentials: Credentials) -> Any:
     """Make the directory, which has the store's name: of two that bring it up, one fails."""
+    place = {"resources": session.at_head(ray)}
     try:
-        _make_actor(ray, Directory, plan.name, (plan, credentials), resources=session.at_head(ray))
+        return _make_actor(ray, Directory, plan.name, (plan, credentials), **place)
     except ray.exceptions.ActorAlreadyExistsError:
         raise PenstockError(
             f"somebody else is bringing up the store {plan.name}: see "
             f"penstock status ray:{plan.name}"
         ) from None
+
+
+def _is_there(ray: Any, name: str, directory: Any) -> bool:
+    """Return whether a directory still has the store's name."""
+    try:
+        return bool(ray.get_actor(name, namespace=session.NAMESPACE) == directory)
+    except ValueError:
+        return False
 
 
 def _make(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
@@ -241,14 +260,22 @@ def _make(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
     for part, replica in plan.servers:
         name = session.server_name(plan.name, part, replica)
         if name not in there:
+            _forget(ray, plan.name, part, replica)
             place = PlacementGroupSchedulingStrategy(groups[part], replica)
             arguments = (plan, credentials, part, replica)
             _make_actor(ray, ServerActor, name, arguments, scheduling_strategy=place)
 
 
+def _forget(ray: Any, name: str, part: int, replica: int) -> None:
+    """Have the directory forget what a former parent of a server said."""
+    with suppress(ValueError, ray.exceptions.RayError):
+        directory = ray.get_actor(name, namespace=session.NAMESPACE)
+        ray.get(directory.forget.remote(part, replica), timeout=_SOON_S)
+
+
 def _make_actor(
     ray: Any, kind: type[Any], name: str, arguments: Sequence[Any], **place: Any
-) -> None:
+) -> Any:
     options = {
         "name": name,
         "namespace": session.NAMESPACE,
@@ -261,7 +288,7 @@ def _make_actor(
         **place,
     }
     with _unwarned():
-        ray.remote(kind).options(**options).remote(*arguments)
+        return ray.remote(kind).options(**options).remote(*arguments)
 
 
 @contextmanager
@@ -284,9 +311,13 @@ def _places(ray: Any, plan: StorePlan, part: int) -> Any:
     name = session.group_name(plan.name, part)
     if (there := session.groups_of(ray, plan.name).get(name)) is not None:
         return _group(there)
-    return ray.util.placement_group(
-        [plan.resources] * plan.replicas, strategy="STRICT_SPREAD", name=name, lifetime="detached"
-    )
+    places = [plan.resources] * plan.replicas
+    try:
+        return ray.util.placement_group(places, "STRICT_SPREAD", name, "detached")
+    except ray.exceptions.RaySystemError:
+        if (there := session.groups_of(ray, plan.name).get(name)) is None:
+            raise
+        return _group(there)  # somebody else brings up the same store at the same time
 
 
 def _group(row: Mapping[str, Any]) -> Any:
@@ -317,8 +348,11 @@ def _wait_until_up(ray: Any, plan: StorePlan, deadline: Deadline, say: Say) -> S
             told = words
             serving = sum(each.state == SERVING for each in now.servers)
             say(f"{serving} of {len(now.servers)} servers serve; {words}")
-        hopeless = [each for each in look.reports if _is_hopeless(each)]
-        if hopeless:
+        if not look.stamp and plan.name not in session.actor_names(ray):
+            raise PenstockError(f"the store {plan.name} was taken down meanwhile")
+        if any(each.trouble == _GIVEN_UP for each in now.servers) or any(
+            map(_is_hopeless, look.reports)
+        ):
             raise PenstockError(f"the store {plan.name} cannot be brought up: {words}")
         if deadline.passed:
             raise PenstockError(f"the store {plan.name} is not up in time (setting: wait): {words}")
@@ -357,11 +391,14 @@ def _waits(now: StoreStatus) -> Iterator[str]:
 def _status(ray: Any, plan: StorePlan, look: Look) -> StoreStatus:
     reports = {(each.part, each.replica): each for each in look.reports}
     alive = {str(node["NodeID"]) for node in ray.nodes() if node["Alive"]}
-    groups = session.groups_of(ray, plan.name)
+    groups, parents = session.groups_of(ray, plan.name), session.actor_names(ray)
     servers = []
     for part, replica in plan.servers:
         report = reports.get((part, replica))
-        if report is None or report.node not in alive:
+        if session.server_name(plan.name, part, replica) not in parents:
+            lost = ServerStatus(part=part, replica=replica, state=WAITING, trouble=_GIVEN_UP)
+            servers.append(lost)
+        elif report is None or report.node not in alive:
             group = groups.get(session.group_name(plan.name, part))
             trouble = _told_waiting(ray, plan, group)
             servers.append(ServerStatus(part=part, replica=replica, state=WAITING, trouble=trouble))
@@ -404,24 +441,33 @@ def _told_waiting(ray: Any, plan: StorePlan, group: Mapping[str, Any] | None) ->
 # --- taking down -----------------------------------------------------------------------------
 
 
-def _take_down(ray: Any, name: str, grace: float) -> bool:
-    """End all actors of a store, and give its places back; return whether there was anything."""
-    actors = _actors_of(ray, name)
+def _take_down(ray: Any, name: str, grace: float, but: Sequence[str] = ()) -> bool:
+    """End all actors of a store, and give its places back; return whether there was anything.
+
+    The directory is the first. If this is interrupted afterwards, there is no store of that name,
+    and whoever brings it up removes the rest.
+    """
+    actors = _actors_of(ray, name, but)
     groups = session.groups_of(ray, name)
+    _kill(ray, [each for each in actors if each == name])
+    servers = [each for each in actors if each != name]
     if grace:
-        _ask_to_end(ray, [each for each in actors if each != name], grace)
-    for each in actors:
-        with suppress(ValueError, ray.exceptions.RayError):
-            ray.kill(ray.get_actor(each, namespace=session.NAMESPACE), no_restart=True)
+        _ask_to_end(ray, servers, grace)
+    _kill(ray, servers)
     for row in groups.values():
         ray.util.remove_placement_group(_group(row))
     deadline = Deadline(_GONE_S)
-    while _actors_of(ray, name) or session.groups_of(ray, name):
+    while left := [*_actors_of(ray, name, but), *session.groups_of(ray, name)]:
         if deadline.passed:
-            left = ", ".join([*_actors_of(ray, name), *session.groups_of(ray, name)])
-            raise PenstockError(f"Ray does not let go of {left}")
+            raise PenstockError(f"Ray does not let go of {', '.join(left)}")
         time.sleep(_PAUSE_S)
     return bool(actors or groups)
+
+
+def _kill(ray: Any, actors: Sequence[str]) -> None:
+    for each in actors:
+        with suppress(ValueError, ray.exceptions.RayError):
+            ray.kill(ray.get_actor(each, namespace=session.NAMESPACE), no_restart=True)
 
 
 def _ask_to_end(ray: Any, actors: Sequence[str], grace: float) -> None:
@@ -434,8 +480,10 @@ def _ask_to_end(ray: Any, actors: Sequence[str], grace: float) -> None:
         ray.wait(asked, num_returns=len(asked), timeout=grace + 1.0)
 
 
-def _actors_of(ray: Any, name: str) -> list[str]:
+def _actors_of(ray: Any, name: str, but: Sequence[str] = ()) -> list[str]:
     """Return the names of a store's actors, the directory first."""
     return [
-        each for each in session.actor_names(ray) if each == name or each.startswith(f"{name}/")
+        each
+        for each in session.actor_names(ray)
+        if (each == name or each.startswith(f"{name}/")) and each not in but
     ]

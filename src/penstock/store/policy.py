@@ -23,6 +23,8 @@ SLOW_S: Final = 0.002
 ABOVE: Final = 1 / 4
 BELOW: Final = 1 / 2
 OUTLIER: Final = 4.0
+# The shortest time that is noted: a mean of nothing would stay so for ever.
+LEAST_S: Final = 1e-6
 # How often a slow server is passed over until it is asked again; then twice as often, and so on.
 FIRST_PASSES: Final = 16
 MOST_PASSES: Final = 256
@@ -49,6 +51,7 @@ class Pace:
 
     def note(self, kind: Hashable, seconds: float) -> None:
         """Note how long an answer took."""
+        seconds = max(seconds, LEAST_S)
         before = self._seconds.get(kind, seconds)
         if seconds < before:
             self._most = FIRST_PASSES
@@ -115,7 +118,7 @@ class Choice:
             score = loaded + 1.0
             if seconds is not None and seconds > max(SLOW * fastest, fastest + SLOW_S):
                 is_tried = loaded == 0 and not its_pace.is_passed_over()
-                score = 0.0 if is_tried else score * seconds / max(fastest, 1e-6)
+                score = 0.0 if is_tried else score * seconds / fastest
             if best is None or score < least:
                 best, least = server, score
         return best

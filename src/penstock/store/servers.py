@@ -623,6 +623,9 @@ class StoreServers:
         finally:
             with self._changed:
                 server.is_tried = False
+                is_usable = not (server.is_alias or server.has_moved or server.refusal)
+                if is_usable and self._is_needed:  # who has begun to wait, or it was lost again
+                    self._try(server)
                 self._changed.notify_all()
 
     @property
