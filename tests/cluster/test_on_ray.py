@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 from penstock import cluster
 from penstock.cli import main
-from penstock.cluster import StoreStatus, session
+from penstock.cluster import ServerStatus, StoreStatus, session
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.testing.digests import digest_of
@@ -243,6 +243,11 @@ print(ray.is_initialized())  # which is the user's
 """
 
 
+def waiting_of(name: str) -> list[ServerStatus]:
+    """The servers of a store that wait for Ray, which learns of a dead host by and by."""
+    return [each for each in cluster.status(name).servers if each.state == "waiting"]
+
+
 def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(
     hosts: RayHosts, once: StoreStatus, twice: StoreStatus, expected: list[str]
 ) -> None:
@@ -270,8 +275,9 @@ def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(
     assert {each.node for each in now.servers} == {hosts.head.node_id}
     assert now.addresses != once.addresses
     # A replica waits for a host of its own, and does not join the other one.
-    lone = next(each for each in cluster.status("twice").servers if each.state == "waiting")
-    assert "waits for 2 hosts, one for each replica, with CPU 1 free" in lone.trouble
+    wish = "waits for 2 hosts, one for each replica, with CPU 1 free"
+    until(lambda: any(wish in each.trouble for each in waiting_of("twice")), "Ray knows of it")
+    assert len(waiting_of("twice")) == 1
     hosts.add_host()
     until(lambda: cluster.status("twice").is_up, "the replica is back")
     assert len({each.node for each in cluster.status("twice").servers}) == 2
