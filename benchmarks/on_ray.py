@@ -368,7 +368,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
     parser.add_argument("--deaths", type=int, default=3, help="hosts killed")
     parser.add_argument("--builds", type=int, default=3, help="pairs of builds")
-    parser.add_argument("--period", type=int, default=200, help="ms between health checks")
+    parser.add_argument("--period", type=int, default=100, help="ms between health checks")
     parser.add_argument("--timeout", type=int, default=2000, help="ms that an answer may take")
     parser.add_argument("--missed", type=int, default=4, help="failed checks that mean death")
     parser.add_argument("--only", default="", help="some figures, with commas between them")
